@@ -170,11 +170,11 @@ def _text(
     no_fix = "" if chosen is not None or nothing_to_gain(session) else _of_what_has_no_fix(session, diagnosis)
     says = not no_fix or found.stage is not None
     ending = _ended(session, diagnosis, chosen, no_fix)
-    is_said = chosen is not None or _promising(session, diagnosis)  # with a fix
+    is_said = chosen is not None or bool(_promising(session, diagnosis))  # with a fix
     parts = (
         whole_steps.of_a_part(session, diagnosis.inspection),
         found.text * says,
-        "" if is_said else whole_steps.whether_it_waits(diagnosis),
+        whole_steps.whether_it_waits(diagnosis, is_said),
         *ending,
         *limits.beside_the_fixes(session, diagnosis.inspection, diagnosis.proposal),
         _other_runs(session, diagnosis),

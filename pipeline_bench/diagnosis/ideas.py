@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes import cache_places, workers
 from pipeline_bench.diagnosis.stage_graph import named
-from pipeline_bench.model.calls import BATCHING, KEEPING, TAKE_ANY
+from pipeline_bench.model.calls import BATCHING, HAND_OVER, KEEPING, TAKE_ANY
 from pipeline_bench.model.element_flow import endless_by_itself
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.user_function import UserFunction
@@ -21,6 +21,7 @@ _PICTURE_AXES = 3
 """An array of as many or more is a picture, whose decoding takes one at a time."""
 _COSTLY_SHARE = 0.3
 """A line that takes less of a function's time is not worth writing anew."""
+_RANDOM = "; else, as where it changes pictures at random, make it cheaper"
 _OF_ONE_CORE = 1.3
 """What computes for longer, times its elapsed time, runs on several cores."""
 _MANY_ELEMENTS = 8
@@ -83,11 +84,12 @@ def _of_made_anew(inspection: Inspection) -> Iterator[Idea]:
     if not inspection.anew or not fixed:
         return
     last = next((stage for stage in fixed if stage.method in KEEPING), fixed[-1])
-    cached = _is_cached(inspection)
-    keeps = ", with the cache in it," if cached else ""
-    adds = "" if cached else f", with a cache() behind {named(last)}"
+    above, cached = stage_graph.upstream(inspection, last), _is_cached(inspection)
+    if not cached and all(stage.method in HAND_OVER for stage in above):
+        return
+    keeps, adds = (", with the cache in it,", "") if cached else ("", f", with a cache() behind {named(last)}")
     yield Idea(
-        tuple(each.id for each in stage_graph.upstream(inspection, last)),
+        tuple(each.id for each in above),
         f"The script makes the pipeline{keeps} anew for each pass over it. If each is over the same data, make it "
         f"once, before the loop{adds}: later epochs then compute only what comes behind the cache.",
     )
@@ -230,10 +232,9 @@ def _of_costly_line(inspection: Inspection, stage: Stage, alike: tuple[int, ...]
         return
     differs, then = "", ""
     if function.random:
-        differs = "draws random numbers, so its batches cannot be kept, and "
-        then = ", and draw the random numbers after that"
+        differs, then = "draws random numbers, so its batches cannot be kept, and ", ", and draw them behind that"
     elif stage.epoch_hooks:
-        differs = "may give other batches in each epoch, as its class does something between them, and "
+        differs, then = "may give other batches in each epoch, as its class does something between them, and ", _RANDOM
     yield Idea(
         alike,
         f"{named(stage)}, {differs}spends {units.share(share)} of its time in {function.costliest}. If that does the "

@@ -46,8 +46,22 @@ def of_a_part(session: Session, inspection: Inspection | None) -> str:
     return f"{takes}, and the loop calls more for each batch: {most}, and only `pipeline-bench run` tells it."
 
 
-def whether_it_waits(diagnosis: Diagnosis) -> str:
-    """Return what tells whether a training waits for a stage, where its input was read alone; else nothing."""
-    if not is_of_unknown_use(diagnosis) or diagnosis.bottleneck is None or diagnosis.bottleneck.stage is None:
+def whether_it_waits(diagnosis: Diagnosis, is_said: bool) -> str:
+    """Return what tells whether a training waits for a stage, where its input was read alone; else nothing.
+
+    Args:
+        diagnosis: with the stage.
+        is_said: whether a sentence about a fix tells that already.
+    """
+    training = None if diagnosis.inspection is None else diagnosis.inspection.training
+    if training is None or not is_of_unknown_use(diagnosis):
+        return ""
+    if training.handed_on_by:
+        return (
+            f"That is of the dataset alone, on whose elements {one_line(training.handed_on_by, NAME)}, a generator of "
+            "the script's, then works: `pipeline-bench run` tells how long the training waits for that, and in which "
+            "line."
+        )
+    if is_said or diagnosis.bottleneck is None or diagnosis.bottleneck.stage is None:
         return ""
     return "`pipeline-bench run` tells whether the training waits for it."

@@ -102,7 +102,7 @@ class WatchedLoops:
 
     def see_call(self, trains: bool | None) -> None:
         """Take in a call of a `tf.function` that was not known to train before; `trains` as of `Functions.train`."""
-        for loop in list(self._by_line.values()):
+        for loop in list(self._by_line.values()) if trains is False else self._fed_by():
             loop.see_call(trains)
 
     def feed_a_call(self, eager: bool = False) -> bool:
@@ -113,7 +113,7 @@ class WatchedLoops:
         """
         self._calls_train = True
         self._see_training()
-        loops = [loop for loop in list(self._by_line.values()) if not (loop.by_calls or loop.is_beside)]
+        loops = [each for each in self._fed_by() if not (each.by_calls or each.is_beside)]
         self._calls += 1
         if self._calls == _CALLS_A_BATCH:  # what graphs have taken is known once it is read
             for loop in loops:
@@ -132,6 +132,13 @@ class WatchedLoops:
             self._trains_on = None
         feeds = self._calls < _CALLS_BEHIND or (self._calls < self._may_feed and _are_under_way(loops))
         return bool(loops) and feeds
+
+    def _fed_by(self) -> list[Any]:
+        """Return the loops that what trains now may take from, but those whose waits its own calls tell."""
+        loops = list(self._by_line.values())
+        for loop in loops:
+            loop.see_where_trained()
+        return [loop for loop in loops if self._hears_backward or not loop.is_left_to_calls]
 
     def _count_trained(self, batches: int) -> None:
         if self._trains_on is not None:
@@ -172,7 +179,7 @@ class WatchedLoops:
         """Take in that something trains: perhaps on what the loops under way take."""
         self._hears = True
         self._trains_in.add(threading.get_ident())
-        loops = list(self._by_line.values())
+        loops = self._fed_by()
         if any(loop.has_new_batch for loop in loops):
             for loop in loops:
                 loop.see_training()
@@ -218,10 +225,13 @@ class WatchedLoops:
         yield from ((where, loop) for where, loop in loops if not (trains and id(loop) in looks))
 
     def _only_looks(self, loop: Any, fits: bool = False) -> bool:
-        """Return whether a loop never took three batches in a row, and nothing says that it trains.
+        """Return whether a loop never took three batches in a row, and nothing says that it trains, or calls tell it.
 
-        Where no call can be seen to train, a loop that takes all of its data may train on a batch or two an epoch.
+        Where no call can be seen to train, a loop that takes all of its data may train on a batch or two an epoch. One
+        whose generator hands its batches on is measured by the calls that train.
         """
+        if loop.is_left_to_calls and not self._hears_backward:
+            return True
         return bool(loop.only_looks and (self._hears or fits or not loop.takes_all))
 
     def end(self, fits: bool, guarded: Callable[[Callable[[], Any]], Any]) -> None:

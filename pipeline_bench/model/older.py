@@ -29,10 +29,10 @@ History of `schema_version`; every version up to this one can be read:
         part may be `shown`, and of its windows `figure_points`; of a device utilization `window_ms` and `coverage`; of
         `checked` the `gpu` and `windows_at`; of a host its `boot` and `pid`, and of a merged session's `accelerator`,
         `cpu` and `cores`; of what hosts come to `named` and `shared`; of a stage's cost the `calls`; of a script's
-        training `behind`, `eager`, `epochs`, `generator_uses`, `in_loop`, `later_fits`, `never_reads_again`,
-        `one_batch`, `part`, `step`, `steps` and `steps_a_call`, of its data `pass_elements`, `ahead_elements`,
-        `source_bytes` and `warnings`, of a trial's cache `cached_elements`, of its step `traced_anew` and
-        `traced_anew_s`, of a PyDataset's `beside_model_ns`; which `training` of a script a target means, and which
+        training `behind`, `eager`, `epochs`, `generator_uses`, `handed_on_by`, `in_loop`, `later_fits`,
+        `never_reads_again`, `one_batch`, `part`, `step`, `steps` and `steps_a_call`, of its data `pass_elements`,
+        `ahead_elements`, `source_bytes` and `warnings`, of a trial's cache `cached_elements`, of its step `traced_anew`
+        and `traced_anew_s`, of a PyDataset's `beside_model_ns`; which `training` of a script a target means, and which
         dataset `of_loop`; of a verdict `cause`, and of its doubt `likeliest`; of a bottleneck the `doubt`, and whether
         it `limits`; whether a stage's call is `shared`, and how, and it is
         `left_early` or `serial`, its `element` as data, the files of an argument as a number, and its `input_shares`,

@@ -246,6 +246,8 @@ class ScriptTraining(Data):
     """The one that is inspected, as it is listed: ``train_ds, train.py:12``."""
     datasets: tuple[Line, ...] = ()
     """All that had a name by then, in the order of their numbers."""
+    handed_on_by: Line = ""
+    """The generator of the script's that hands its loop what it makes of the elements: ``batches, train.py:12``."""
     generator_uses: Line = ""
     """The name of the dataset that the generator of its `fit` uses: ``train_ds``."""
     epochs: int | None = None

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from pipeline_bench.analysis import wall_time
@@ -24,6 +25,10 @@ from pipeline_bench.user_code import source_loops
 _BESIDE = (
     "a thread beside the main one takes the batches, in which nothing was seen to train: what that waits for need not "
     "be what the training waits for"
+)
+_HANDED_ON = (
+    "its batches go through a generator of the program's own, {name}: how long that works on each is in no wait, but "
+    "in the rest of the step"
 )
 _MIXED = (
     "in some passes over its data it trains and in others not, as in a validation, and neither its line nor what it "
@@ -46,6 +51,8 @@ class LoopMonitor:
         in_training: whether it is in a `tf.function` that trains.
         called: False and None, where functions were called meanwhile that train nothing, or perhaps: `see_call`.
         trains_in: the threads in which anything was seen to train so far; None where nobody looks for that.
+        generator: of the program's own, in which it takes its batches; None where it does so in none.
+        hands_on: whether that was seen to give them to what trains.
     """
 
     on_tf_data = False
@@ -54,6 +61,7 @@ class LoopMonitor:
     of_a_take = False
     """Whether it is given a `take` of a batch or two."""
     trains_in: Collection[int] | None = None
+    generator: CodeType | None = None
 
     def __init__(
         self, name: str, device: Device, out: Path | None = None, *, waits_for_device: bool | None = None
@@ -66,7 +74,7 @@ class LoopMonitor:
             out: the folder in which the session's own folder is made; None keeps no file.
             waits_for_device: as of `JobRecord`.
         """
-        self._closed = self.in_training = False
+        self._closed = self.in_training = self.hands_on = False
         self.trained_on = self.trained_eagerly = 0
         self.called: set[bool | None] = set()
         self._seen = self._fed = self._last_fed = 0
@@ -79,6 +87,7 @@ class LoopMonitor:
         self.record = JobRecord(name, device, out, after_poll=_poller(self), waits_for_device=waits_for_device)
         self.record.diagnosable = self.on_tf_data
         self._steps = LoopSteps(self.record.log)
+        self._is_on_cpu = device.kind == "cpu"
         self.record.course = self.passes = self._steps.passes
 
     @property
@@ -138,6 +147,16 @@ class LoopMonitor:
     def interrupt(self) -> None:
         """Take in that something else trains: the next batch is not in a row with those before."""
         self._steps.interrupt()
+
+    @property
+    def is_left_to_calls(self) -> bool:
+        """Whether calls that train tell the waits for what its generator gives: on a CPU they end with their steps."""
+        return self.hands_on and self._is_on_cpu
+
+    def see_where_trained(self) -> None:
+        """Take in that the code which runs now trains: outside its generator, on what that has made of a batch."""
+        if self.generator is not None and self.has_new_batch:
+            self.hands_on = source_loops.is_left(self.generator)
 
     def see_training(self) -> None:
         """Take in that something trains on a new batch: of this loop, of another, or of both."""
@@ -283,12 +302,15 @@ class DatasetMonitor(LoopMonitor):
 
         self._ends_ns = functools.partial(iterator_ends.ends_ns, self.probe.number)
         self.of_a_take = self.of_a_take or probe.is_short_take(dataset)
+        self.generator = source_loops.generator()
         return probe.ProbedDataset(dataset, self.probe.number)
 
     def close(self, reason: str | None = None) -> SavedJob:
         """End, and keep the session; see `LoopMonitor`."""
         self._patch.__exit__(None, None, None)
         self.read(settled=True)
+        if self.hands_on and self.generator is not None:
+            self.record.remarks.append(_HANDED_ON.format(name=self.generator.co_name))
         seconds = self._ended_s + self.record.log.totals.time_ns / 1e9
         if self._steps.single:
             self.record.remarks.append(f"it {source_loops.AN_ITERATOR_A_BATCH}; {source_loops.ONE_ITERATOR}")

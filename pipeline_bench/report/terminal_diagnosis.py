@@ -66,13 +66,16 @@ def failure(diagnosis: Diagnosis, width: int, most: int) -> RenderableType | Non
 
 
 def stages(diagnosis: Diagnosis, width: int, most: int) -> RenderableType | None:
-    """Return the tree of stages alone, a line each, the costliest of many; None where it is not known."""
+    """Return the tree of stages alone, a line each, the costliest of many; None where it is not known.
+
+    Of those that are left out, it counts none that a function builds for each element: these have no figures.
+    """
     rows = pipeline_tree.rows(diagnosis)
     if not rows:
         return None
     costly = sorted(rows, key=lambda row: (row.is_bottleneck, row.share or 0.0), reverse=True)[:most]
     shown = [_tree_lines([row for row in rows if any(row is each for each in costly)], width, below=False)]
-    left = len(rows) - len(costly)
+    left = sum(not row.is_inner for row in rows) - sum(not row.is_inner for row in costly)
     return Group(*shown, *([Text(f"  and {units.count(left, 'shorter stage')} ({DETAILS})", "dim")] if left else []))
 
 

@@ -77,6 +77,7 @@ class CapturedTraining:
         one_batch: whether the `fit` is given arrays of no more rows than one batch.
         steps_a_call: of the `fit`, as `WallTime.steps_a_call`.
         part: as `ScriptTraining.part`.
+        handed_on_by: as `ScriptTraining.handed_on_by`.
     """
 
     data: Any
@@ -96,6 +97,7 @@ class CapturedTraining:
     one_batch: bool = False
     steps_a_call: int | None = None
     part: str = ""
+    handed_on_by: str = ""
 
 
 def epochs_of(given: Mapping[str, Any], does: Does) -> int | None:
@@ -265,6 +267,7 @@ def choose(
         one_batch=training.one_batch and is_whole,
         steps_a_call=training.steps_a_call if alike else None,
         part=training.part if training.model is not None and alike else "",
+        handed_on_by=training.handed_on_by if is_whole else "",
     )
     return trained, found.data
 
@@ -316,6 +319,11 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
         first, *others = training.later_fits
         lines = f"lines {joined(map(str, training.later_fits), 'and')}" if others else f"line {first}"
         sentences.append(f"It also calls fit in {lines}: --training {first} measures that.")
+    if training.handed_on_by and training.model:
+        sentences.append(
+            f"The loop trains on what {training.handed_on_by}, a generator of the script's, makes of these elements. "
+            "That work is in no trial here."
+        )
     if training.part:
         sentences.append(
             f"A step is one call of {training.part}, and the loop calls more for each batch, which is not run here: it "

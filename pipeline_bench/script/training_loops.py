@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from pipeline_bench import user_code
@@ -60,6 +61,8 @@ class DatasetLoop:
     """Among the iterators that a training takes from at once, in their order; None where it is the only one."""
     others: tuple[Any, ...] = ()
     """The datasets of the others."""
+    generator: CodeType | None = None
+    """That of the script's in which it takes them; None where it does so in none."""
 
 
 class Loops:
@@ -281,7 +284,7 @@ class Loops:
             iterator = plain(dataset)
             place = user_code.location()
             loop = self._last = self._loops[iterator] = DatasetLoop(dataset, user_code.named(place))
-            loop.within = next(source_loops.around(), None)
+            loop.within, loop.generator = next(source_loops.around(), None), source_loops.generator()
             loop.never_reads_again = source_loops.never_reads_again(_count(dataset))
             loop.needs_training = self._needs_training("" if place is None else place.file)
             return iterator

@@ -8,7 +8,8 @@ import functools
 import inspect
 import sys
 from collections.abc import Iterator, Sequence
-from types import FrameType, ModuleType
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from pipeline_bench import user_code
@@ -116,6 +117,24 @@ def is_replaced() -> bool:
         and all(isinstance(known.get(name), ModuleType) for name in each.parts_of)
         for each in assigned
     )
+
+
+def generator() -> CodeType | None:
+    """Return the code of the user's generator whose own lines make a call which led here; None where none does."""
+    frame = _users_frame()
+    return frame.f_code if frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR else None
+
+
+def is_left(generator: CodeType) -> bool:
+    """Return whether a generator has given what it last took to the code that runs now, and waits to go on."""
+    return all(frame.f_code is not generator for frame in user_code.outward(sys._getframe(1)))
+
+
+def handing_on(generator: CodeType | None) -> str:
+    """Return a generator as it is listed, ``batches, train.py:12``, if it `is_left`; empty if not, and for None."""
+    if generator is None or not is_left(generator):
+        return ""
+    return f"{generator.co_name}, {Path(generator.co_filename).name}:{generator.co_firstlineno}"
 
 
 class _Made(NamedTuple):
