@@ -36,18 +36,11 @@ for _number in (signal.SIGQUIT, signal.SIGHUP):
         signal.signal(_number, signal.SIG_DFL)
 
 SLOW_PARTS = {"tensorflow", "integration"}
-LONGEST = {"diagnose", "run", "trials", "replication", "starvation_monitor", "program", "bad_data", "records_tf_data"}
-"""Of these parts, the files that take the longest: none of them is begun when the others are through."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Real trials and programs come first; what is left for the end, when a process has nothing to do, is quick."""
-
-    def order(item: pytest.Item) -> tuple[bool, bool]:
-        slow = bool(SLOW_PARTS.intersection(item.path.parts))
-        return not slow, not (slow and item.path.stem.removeprefix("test_") in LONGEST)
-
-    items.sort(key=order)
+    items.sort(key=lambda item: SLOW_PARTS.isdisjoint(item.path.parts))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:

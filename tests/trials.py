@@ -53,6 +53,15 @@ def losses(record: TrialRecord) -> Any:
     return record.steps.loss.unpack()
 
 
+def see_length(record: TrialRecord, seconds: float) -> None:
+    """The step that reaches the time is the last one; the first, which compiles, does not count."""
+    assert record.status == "ok", record.reason
+    assert record.steps is not None
+    end_ns = record.steps.end_ns.unpack()
+    assert end_ns[-1] - end_ns[0] >= seconds * 1e9
+    assert (end_ns[:-1] - end_ns[0] < seconds * 1e9).all()
+
+
 def run(server: TrialServer, scenario: Scenario, folder: Path, observer: Observer | None = None) -> Session:
     """Run the scenario's trials, without a device that is sampled."""
     return Runner(folder, server, NvmlSampler(), observer or Observer()).run(new_session(scenario)).session

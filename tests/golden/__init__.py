@@ -43,6 +43,10 @@ BUILT: dict[str, Callable[[], Session]] = {
 }
 """Sessions with every kind of result and outcome, of which the committed ones have some."""
 WIDTHS = (80, 160)
+KEPT_AS = {"markdown": "report.md", "html": "report.html", "csv": "report.csv", "trace": "trace.json.gz"}
+"""Files beside the sessions in `reports`, which tests/unit/test_example.py holds in place of digests."""
+AS_JSON = ("docs/walkthrough/session.json", "reports/example/session.json", "tests/unit/data/session-v1.json")
+"""Of two older versions and of today's, of which the others are their own files."""
 
 
 def commands() -> dict[str, list[str]]:
@@ -50,7 +54,9 @@ def commands() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for session in (*SESSIONS, *BUILT):
         name = session.removesuffix(".json").replace("/", "-")
-        for form in ("markdown", "html", "csv", "trace", *(() if session in BUILT else ("json",))):
+        kept = {form for form, file in KEPT_AS.items() if (ROOT / session).with_name(file).is_file()}
+        left_out = kept if session.startswith("reports/") else set()
+        for form in (*(each for each in KEPT_AS if each not in left_out), *(("json",) if session in AS_JSON else ())):
             found[f"{name}.{form}"] = ["report", session, "-f", form]
         for width in WIDTHS:
             found[f"{name}.screen{width}"] = ["report", session]

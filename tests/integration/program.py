@@ -15,7 +15,7 @@ from unittest import mock
 from pipeline_bench.__main__ import main
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.session import Session
-from pipeline_bench.run import launcher
+from pipeline_bench.run import follower, launcher
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,13 +30,13 @@ def scripted_launcher(log: Path, module: str = "tests.integration.scripted_child
         return launcher.TrialServer(log)
 
 
-def start(folder: Path, *scripts: str, options: tuple[str, ...] = (), repeats: int = 1) -> subprocess.Popen[str]:
+def start(folder: Path, *scripts: str) -> subprocess.Popen[str]:
     """Start the program on a scenario with a variant for each script; it leads a session of its own."""
     scenario = folder / "scripted.toml"
     variants = [f'[[variants]]\nname = "{script}"\nbackend = "feed_dict"\n' for script in scripts]
     scenario.write_text("".join(variants), encoding="utf-8")
     out = str(folder / "reports")
-    command = ["compare", str(scenario), "--no-live", "--repeats", str(repeats), "--out", out, *options]
+    command = ["compare", str(scenario), "--no-live", "--repeats", "1", "--out", out]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.integration.program", *command],
         cwd=ROOT,
@@ -65,6 +65,7 @@ def started(folder: Path, word: str, script: str = "") -> int:
 
 
 if __name__ == "__main__":
+    follower.STALL_GRACE_S = 0.2
     launcher.best_launcher = lambda log, *_: (scripted_launcher(log), None)
     launcher.fresh_launcher = scripted_launcher
     main()

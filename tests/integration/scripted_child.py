@@ -2,8 +2,8 @@
 
 Names: ``ok`` (steps of 1 ms by its own account), ``crash`` (SIGSEGV), ``exit`` (code 3, words on stderr), ``raise``
 (says that it failed), ``silent`` (steps, then nothing), ``stall`` (reports a stall of its own), ``garbage`` (no event
-at all), ``until FILE`` (goes on until there is one), ``family`` (starts a grandchild in a session of its own, then
-hangs), ``held`` and ``orphan`` (start a grandchild that holds the pipe, then hang, or are killed), ``daemon`` and
+at all), ``until FILE`` (goes on until there is one), ``family`` (starts a grandchild in a session of its own, and is
+stopped), ``held`` and ``orphan`` (start a grandchild that holds the pipe, then hang, or are killed), ``daemon`` and
 ``daemon silent`` (start a process that leaves session and parent behind, then go through, or hang). A name that begins
 with ``on gpu`` goes through, and says that its model is on one.
 """
@@ -94,6 +94,8 @@ def hang(script: str, channel: Channel) -> None:
     if script == "family":
         grandchild = subprocess.Popen(["sleep", "1000"], start_new_session=True)
         sys.stderr.write(f"grandchild {grandchild.pid}\n")
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(1000)
 
 

@@ -67,11 +67,8 @@ def test_a_disk_that_is_full_from_the_start_leaves_no_folder_without_a_session(t
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "scripts",
-    [pytest.param(("ok", "silent"), marks=pytest.mark.slow), ("silent", "never")],
-    ids=["between lines", "before any line"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("scripts", [("ok", "silent"), ("silent", "never")], ids=["between lines", "before any line"])
 def test_without_a_reader_the_run_ends_with_what_was_measured_saved(tmp_path: Path, scripts: tuple[str, str]) -> None:
     program = start(tmp_path, *scripts)
     trial_of(tmp_path, "silent")
@@ -91,6 +88,7 @@ def with_a_pause(seconds: float) -> None:
     signal.sigtimedwait([], seconds)
 
 
+@pytest.mark.slow
 def test_neither_being_stopped_nor_a_closed_terminal_under_nohup_ends_anything(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup leaves it to the program
     try:
@@ -165,12 +163,3 @@ def test_a_session_goes_on_without_the_server_that_is_killed(tmp_path: Path) -> 
     assert "the server that starts the trials was lost" in output
     assert [record.status for record in session_of(tmp_path).trials] == ["failed", "ok", "ok"]
     wait_until_gone(daemon)
-
-
-def test_a_trial_that_is_stopped_stalls_one_that_fails_is_told_and_the_others_run(tmp_path: Path) -> None:
-    program = start(tmp_path, "silent", "raise", "ok", options=("--stall-timeout", "3"))
-    os.kill(trial_of(tmp_path, "silent"), signal.SIGSTOP)
-    output, _ = program.communicate(timeout=60)
-    assert program.returncode == 1
-    assert "ValueError: planted" in output
-    assert [record.status for record in session_of(tmp_path).trials] == ["stalled", "failed", "ok", "ok"]

@@ -11,19 +11,21 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline_bench import cli
 from pipeline_bench.injection import command as commands
 from pipeline_bench.injection import command_summary
 from pipeline_bench.model import session as saved
 from pipeline_bench.samplers.nvml import NvmlSampler
 from tests.processes import wait_for
 from tests.unit import sessions
+from tests.unit.console import full_pipe, unread
 
 
 def start(folder: Path, *command: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -38,14 +40,29 @@ def start(folder: Path, *command: str, env: Mapping[str, str] | None = None) -> 
     )
 
 
-def python(folder: Path, code: str, *options: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+def python(folder: Path, code: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     (folder / "program.py").write_text(code)
-    return start(folder, sys.executable, *options, "program.py", env=env)
+    return start(folder, sys.executable, "program.py", env=env)
 
 
 def ended(program: subprocess.Popen[str], given: str = "") -> tuple[int, str, str]:
     out, err = program.communicate(given, timeout=60)
     return program.returncode, out, err
+
+
+@pytest.fixture
+def run_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run a command as `start` does, but from the test's own process, which need not import all again."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*command: str, path: str = "") -> tuple[int, str, str]:
+        if path:
+            monkeypatch.setenv("PYTHONPATH", path)
+        return cli.run(["run", "--", *command]), *capfd.readouterr()
+
+    return run
 
 
 def sent_until_it_ends(program: subprocess.Popen[Any], number: int) -> int:
@@ -68,38 +85,40 @@ def test_streams_arguments_and_the_exit_code_are_the_commands(tmp_path: Path) ->
     assert "whole command: " in err
 
 
-def test_a_command_that_cannot_be_started_exits_as_in_a_shell(tmp_path: Path) -> None:
-    code, _, err = ended(start(tmp_path, "there-is-no-such-command"))
+def test_a_command_that_cannot_be_started_exits_as_in_a_shell(tmp_path: Path, run_here: Any) -> None:
+    code, _, err = run_here("there-is-no-such-command")
     assert (code, err) == (127, "Error: there-is-no-such-command cannot be started: No such file or directory.\n")
     (tmp_path / "text").write_text("text")
-    assert ended(start(tmp_path, "./text"))[0] == 126
+    assert run_here("./text")[0] == 126
 
 
 @pytest.mark.slow
-def test_a_script_whose_interpreter_is_not_there_is_not_said_to_be_missing_itself(tmp_path: Path) -> None:
+def test_a_script_whose_interpreter_is_not_there_is_not_said_to_be_missing_itself(
+    tmp_path: Path, run_here: Any
+) -> None:
     """As where an editor has put a carriage return at the end of its first line."""
     (tmp_path / "job.sh").write_text("#!/bin/sh\r\nexit 5\r\n", newline="")
     (tmp_path / "job.sh").chmod(0o755)
-    code, _, err = ended(start(tmp_path, "./job.sh"))
+    code, _, err = run_here("./job.sh")
     assert (code, err.partition(": ")[2]) == (
         127,
         "./job.sh cannot be started: the interpreter that its first line names is not there.\n",
     )
 
 
-def test_a_python_script_in_place_of_a_command_is_told_the_command(tmp_path: Path) -> None:
+def test_a_python_script_in_place_of_a_command_is_told_the_command(tmp_path: Path, run_here: Any) -> None:
     """As `diagnose` takes one."""
     (tmp_path / "train.py").touch()
-    code, _, err = ended(start(tmp_path, "train.py", "--epochs", "3"))
+    code, _, err = run_here("train.py", "--epochs", "3")
     hint = "it is no command; write `pipeline-bench run -- python train.py --epochs 3`.\n"
     assert (code, err) == (127, f"Error: train.py cannot be started: {hint}")
 
 
 @pytest.mark.slow
-def test_a_script_without_an_interpreters_name_is_the_shells_as_for_nohup(tmp_path: Path) -> None:
+def test_a_script_without_an_interpreters_name_is_the_shells_as_for_nohup(tmp_path: Path, run_here: Any) -> None:
     (tmp_path / "job.sh").write_text('echo "$1"; exit 5\n')
     (tmp_path / "job.sh").chmod(0o755)
-    assert ended(start(tmp_path, "./job.sh", "given"))[:2] == (5, "given\n")
+    assert run_here("./job.sh", "given")[:2] == (5, "given\n")
 
 
 @pytest.mark.slow
@@ -112,22 +131,19 @@ def test_the_command_has_the_files_that_it_would_be_given(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (0, "given\n")
 
 
-@pytest.mark.parametrize("stderr", ["/dev/full", pytest.param("a pipe that nobody reads", marks=pytest.mark.slow)])
-def test_the_exit_code_is_the_commands_also_where_nothing_can_be_told(tmp_path: Path, stderr: str) -> None:
-    if stderr == "/dev/full":
-        descriptor = os.open(stderr, os.O_WRONLY)
-    else:
-        nobody, descriptor = os.pipe()
-        os.close(nobody)
+@pytest.mark.parametrize(
+    "full", [partial(Path("/dev/full").open, "w"), pytest.param(unread, marks=pytest.mark.slow)], ids=["disk", "unread"]
+)
+def test_the_exit_code_is_the_commands_also_where_nothing_can_be_told(tmp_path: Path, full: Any) -> None:
     arguments = [sys.executable, "-m", "pipeline_bench", "run", "--", "sh", "-c", "exit 4"]
     buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
-    done = subprocess.run(arguments, check=False, cwd=tmp_path, stderr=descriptor, timeout=60, env=buffered)
-    os.close(descriptor)
+    with full() as stderr:
+        done = subprocess.run(arguments, check=False, cwd=tmp_path, stderr=stderr, timeout=60, env=buffered)
     assert done.returncode == 4
 
 
-def test_a_record_that_cannot_be_read_does_not_cost_the_exit_code(tmp_path: Path) -> None:
-    code, _, err = ended(start(tmp_path, "sh", "-c", 'mkdir "$PIPELINE_BENCH_RUN/7.problem"; exit 4'))
+def test_a_record_that_cannot_be_read_does_not_cost_the_exit_code(run_here: Any) -> None:
+    code, _, err = run_here("sh", "-c", 'mkdir "$PIPELINE_BENCH_RUN/7.problem"; exit 4')
     assert code == 4
     assert "cannot be started" not in err
 
@@ -149,8 +165,8 @@ def test_without_any_folder_for_temporary_files_that_is_said_and_not_that_the_co
     assert done.stderr.startswith("Error: No folder for temporary files can be made")
 
 
-def test_a_command_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> None:
-    code, _, err = ended(start(tmp_path, "sh", "-c", "kill -KILL $$"))
+def test_a_command_that_a_signal_ends_has_the_code_of_a_shell(run_here: Any) -> None:
+    code, _, err = run_here("sh", "-c", "kill -KILL $$")
     assert code == 128 + signal.SIGKILL
     assert "no training was found: SIGKILL ended the command before a training was recorded" in err
 
@@ -182,16 +198,9 @@ def test_the_command_ignores_what_the_caller_ignores_and_has_its_locale(tmp_path
 
 @pytest.mark.slow
 def test_a_stderr_that_nobody_reads_is_waited_for_some_seconds(tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(writer, bytes(4096))
-    os.set_blocking(writer, True)
     command = [sys.executable, "-m", "pipeline_bench", "run", "--", "sh", "-c", "exit 3"]
-    assert subprocess.run(command, cwd=tmp_path, stderr=writer, timeout=60, check=False).returncode == 3
-    os.close(reader)
-    os.close(writer)
+    with full_pipe(blocking=True) as stderr:
+        assert subprocess.run(command, cwd=tmp_path, stderr=stderr, timeout=60, check=False).returncode == 3
 
 
 def test_a_signal_reaches_the_command_which_decides(tmp_path: Path) -> None:
@@ -250,11 +259,8 @@ main()
 """
 
 
-@pytest.mark.parametrize("program", [("-m", "pipeline_bench"), ("-c", STARTS_LATE)], ids=["plain", "late"])
-def test_what_the_command_sends_to_its_process_group_does_not_come_back_to_it(
-    tmp_path: Path, program: tuple[str, str]
-) -> None:
-    command = [sys.executable, *program, "run", "--", sys.executable, "-c", SENDS_TO_GROUP]
+def test_what_the_command_sends_to_its_process_group_does_not_come_back_to_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STARTS_LATE, "run", "--", sys.executable, "-c", SENDS_TO_GROUP]
     assert subprocess.run(command, check=False, cwd=tmp_path, timeout=60, start_new_session=True).returncode == 9
 
 
@@ -393,39 +399,39 @@ def test_the_users_own_sitecustomize_runs_and_the_path_is_as_without(tmp_path: P
     assert out == "theirs\n" + plain.stdout  # the first is of the program that runs the command
 
 
-def test_an_error_in_the_users_sitecustomize_is_told_as_python_does(tmp_path: Path) -> None:
+def test_an_error_in_the_users_sitecustomize_is_told_as_python_does(tmp_path: Path, run_here: Any) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import not_there\n")
-    code, out, err = ended(python(tmp_path, "print('goes on')", env={"PYTHONPATH": str(own)}))
+    code, out, err = run_here(sys.executable, "-c", "print('goes on')", path=str(own))
     assert (code, out) == (0, "goes on\n")
     assert "not_there" in err
 
 
-def fake_keras(folder: Path, body: str = "") -> dict[str, str]:
-    """A module of that name, whose `fit` says what it was called with."""
+def fake_keras(folder: Path, body: str = "") -> str:
+    """The folder of a module of that name, whose `fit` says what it was called with."""
     package = folder / "site"
     package.mkdir()
     methods = "".join(f"    def {name}(self, *a, **k): pass\n" for name in ("evaluate", "predict"))
     (package / "keras.py").write_text(
         f"{body}\nclass Model:\n    def fit(self, x=None, callbacks=None): print('fit', x, callbacks)\n{methods}"
     )
-    return {"PYTHONPATH": str(package)}
+    return str(package)
 
 
-def test_what_goes_wrong_in_the_watching_leaves_the_program_alone(tmp_path: Path) -> None:
+def test_what_goes_wrong_in_the_watching_leaves_the_program_alone(tmp_path: Path, run_here: Any) -> None:
     """That module is no Keras whose trainings can be watched: it has no callbacks."""
-    env = fake_keras(tmp_path)
-    code, out, err = ended(python(tmp_path, "import keras\nkeras.Model().fit(5)\nprint(keras.__loader__)", env=env))
+    program = "import keras\nkeras.Model().fit(5)\nprint(keras.__loader__)"
+    code, out, err = run_here(sys.executable, "-c", program, path=fake_keras(tmp_path))
     assert code == 0
     assert out.startswith("fit 5 None\n<_frozen_importlib_external.SourceFileLoader")
     assert re.search(r"not watched: .*AttributeError: .*'keras'.* has no attribute", err)
 
 
 @pytest.mark.slow
-def test_a_program_that_clears_its_environment_imports_as_without(tmp_path: Path) -> None:
-    env = fake_keras(tmp_path)
-    code, out, err = ended(python(tmp_path, "import os\nos.environ.clear()\nimport keras\nprint('on')", env=env))
+def test_a_program_that_clears_its_environment_imports_as_without(tmp_path: Path, run_here: Any) -> None:
+    program = "import os\nos.environ.clear()\nimport keras\nprint('on')"
+    code, out, err = run_here(sys.executable, "-c", program, path=fake_keras(tmp_path))
     assert (code, out) == (0, "on\n")
     assert "Traceback" not in err
     assert "not watched: " in err
@@ -438,24 +444,23 @@ def test_an_older_python_of_the_command_can_run_what_is_put_into_it() -> None:
     assert "from __future__" not in source  # `annotations` came with 3.7
 
 
-def test_a_module_that_cannot_be_imported_fails_as_without(tmp_path: Path) -> None:
-    env = fake_keras(tmp_path, "import not_there")
-    code, _, err = ended(python(tmp_path, "import keras", env=env))
+def test_a_module_that_cannot_be_imported_fails_as_without(tmp_path: Path, run_here: Any) -> None:
+    code, _, err = run_here(sys.executable, "-c", "import keras", path=fake_keras(tmp_path, "import not_there"))
     assert code == 1
     assert "ModuleNotFoundError: No module named 'not_there'" in err
     before = err.partition("no training was found")[0]
     assert "pipeline_bench" not in before.replace("pipeline_bench/injection/site", "")
 
 
-def test_a_python_that_leaves_the_watching_out_is_named(tmp_path: Path) -> None:
-    assert "no training was found: Python was started with -I" in ended(python(tmp_path, "pass", "-I"))[2]
+def test_a_python_that_leaves_the_watching_out_is_named(run_here: Any) -> None:
+    assert "no training was found: Python was started with -I" in run_here(sys.executable, "-I", "-c", "pass")[2]
 
 
 def test_another_python_environment_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    env = {**fake_keras(tmp_path), "PIPELINE_BENCH_RUN": str(tmp_path / "folder")}
+    env = {"PYTHONPATH": f"{commands.SITE}{os.pathsep}{fake_keras(tmp_path)}"}
+    env["PIPELINE_BENCH_RUN"] = str(tmp_path / "folder")
     env["PIPELINE_BENCH_RUN_PACKAGE"] = f"/another/prefix{os.pathsep}/nowhere"
-    env["PYTHONPATH"] = os.pathsep.join([str(commands.SITE), env["PYTHONPATH"]])
     # Without the packages of this environment, as another one may be.
     subprocess.run(
         [sys.executable, "-S", "-c", "import sitecustomize, keras"], cwd=tmp_path, env={**os.environ, **env}, check=True

@@ -31,7 +31,7 @@ from pipeline_bench.scenario.resolve import resolve
 from tests.integration.program import scripted_launcher, started
 from tests.integration.scripted_child import STEPS
 from tests.processes import wait_for, wait_until_gone
-from tests.stubs.nvml import nvml_stub, stub_environment
+from tests.stubs.nvml import nvml_stub, use
 from tests.trials import alone, new_session
 
 __all__ = ["nvml_stub"]
@@ -101,9 +101,8 @@ FAILS = {
     "orphan": "SIGKILL",  # although its descendant holds the pipe
 }
 STALLS = {
-    "silent": ("feed_dict made no step for 3 s after step 5",),
     "stall": ("input_queue held 0 of 5 elements", "MainThread was at a.py:1 in main"),
-    "family": (),
+    "family": ("feed_dict made no step for 3 s after step 5",),
 }
 """The scripts that end so, with words of the reason."""
 
@@ -161,25 +160,21 @@ class KillsServer(Observer):
             os.kill(self._server.pid, signal.SIGKILL)
 
 
-def test_a_daemon_does_not_outlive_the_server_that_is_killed(tmp_path: Path) -> None:
-    with closing(scripted_launcher(tmp_path / "server.stderr")) as server:
-        runner = Runner(tmp_path, server, NvmlSampler(), KillsServer(server))
-        session = runner.run(new_session(scripted("daemon silent"))).session
-    assert session.trials[0].status == "failed"
-    wait_until_gone(started(tmp_path, "daemon"))
-
-
-@pytest.mark.parametrize("script", ["silent", "held"])
-def test_a_trial_that_ends_with_its_server_says_what_ended_that(tmp_path: Path, script: str) -> None:
+@pytest.mark.parametrize("script", ["daemon silent", "held"])
+def test_a_trial_that_ends_with_its_server_says_what_ended_that_and_leaves_no_daemon(
+    tmp_path: Path, script: str
+) -> None:
     """Also where a process that it started holds its pipe open."""
     with closing(scripted_launcher(tmp_path / "server.stderr")) as server:
         runner = Runner(tmp_path, server, NvmlSampler(), KillsServer(server))
-        (trial,) = runner.run(new_session(scripted(script, stall_timeout_s=3))).session.trials
+        (trial,) = runner.run(new_session(scripted(script))).session.trials
     assert trial.status == "failed"
     assert trial.reason == (
         "its process was ended with the server that starts the trials, "
         "which was killed by SIGKILL (by hand, or because memory ran out)"
     )
+    if script == "daemon silent":
+        wait_until_gone(started(tmp_path, "daemon"))
 
 
 def test_what_keeps_one_trial_from_its_start_is_no_loss_of_the_server(
@@ -417,12 +412,11 @@ def nvml(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     """Opens the stub of NVIDIA's library in the mode that is named (tests/stubs/nvml_stub.c)."""
     with ExitStack() as stack:
 
-        def use(mode: str, limits: Timeouts) -> NvmlSampler:
-            for name, value in stub_environment(nvml_stub, NVML_STUB_MODE=mode).items():
-                monkeypatch.setenv(name, value)
+        def opened(mode: str, limits: Timeouts) -> NvmlSampler:
+            use(monkeypatch, nvml_stub, NVML_STUB_MODE=mode)
             return stack.enter_context(closing(NvmlSampler.open(limits)))
 
-        yield use
+        yield opened
 
 
 def device_reasons(record: TrialRecord) -> dict[str, str | None]:
@@ -453,13 +447,11 @@ def test_trials_go_on_beside_an_nvml_that_stops(run: Run, tmp_path: Path, nvml: 
     assert load(tmp_path) == session
 
 
-@pytest.mark.parametrize("mode", ["hang_in_init", "hang_after_2"])
-def test_trials_end_and_stall_in_time_while_nvml_hangs(run: Run, nvml: Any, mode: str) -> None:
-    session = run(scripted("ok", "silent", stall_timeout_s=3), gpu=nvml(mode, PATIENT)).session
+def test_trials_end_and_stall_in_time_while_nvml_hangs(run: Run, nvml: Any) -> None:
+    session = run(scripted("ok", "silent", stall_timeout_s=3), gpu=nvml("hang_in_init", PATIENT)).session
     assert [record.status for record in session.trials] == ["ok", "stalled"]
-    if mode == "hang_in_init":
-        reason = "NVML had not answered when the trial ended"
-        assert device_reasons(session.trials[0]) == dict.fromkeys(METRICS, reason)
+    reason = "NVML had not answered when the trial ended"
+    assert device_reasons(session.trials[0]) == dict.fromkeys(METRICS, reason)
 
 
 class SendsSigint(Observer):
@@ -470,9 +462,8 @@ class SendsSigint(Observer):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("mode", ["hang_in_init", "hang_after_2"])
-def test_ctrl_c_ends_the_session_while_nvml_hangs(run: Run, nvml: Any, mode: str) -> None:
-    outcome = run(scripted("silent", "ok"), SendsSigint(), gpu=nvml(mode, PATIENT))
+def test_ctrl_c_ends_the_session_while_nvml_hangs(run: Run, nvml: Any) -> None:
+    outcome = run(scripted("silent", "ok"), SendsSigint(), gpu=nvml("hang_after_2", PATIENT))
     session = outcome.session
     assert outcome.interrupted
     assert [record.status for record in session.trials] == ["interrupted"]

@@ -16,23 +16,19 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_bench.cli import run
 from pipeline_bench.cli.saved import _quit_within
 
 LIMIT_S = 60.0
 
 
 @contextmanager
-def started(
-    folder: Path, *arguments: str, command: str = "top", terminal: int | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
+def started(folder: Path, terminal: int, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run it; whatever the test comes to, it has ended then."""
     with subprocess.Popen(
-        [sys.executable, "-m", "pipeline_bench", command, *arguments],
+        [sys.executable, "-m", "pipeline_bench", *arguments],
         env={**os.environ, "XDG_RUNTIME_DIR": str(folder), "TERM": "xterm"},
-        stdin=terminal,
-        stdout=subprocess.PIPE if terminal is None else terminal,
-        stderr=subprocess.STDOUT if terminal is None else terminal,
-        preexec_fn=None if terminal is None else lambda: os.login_tty(terminal),  # noqa: PLW1509 - no threads here
+        preexec_fn=lambda: os.login_tty(terminal),  # noqa: PLW1509 - no threads here
     ) as program:
         try:
             yield program
@@ -66,7 +62,7 @@ def test_on_a_terminal_it_runs_until_it_is_ended_and_leaves_the_terminal_as_it_w
 ) -> None:
     master, own = terminal
     before = termios.tcgetattr(own)
-    with started(tmp_path, terminal=own) as program:
+    with started(tmp_path, own, "top") as program:
         assert b"q ends" in shown_until(master, b"q ends")  # beside jobs of this machine too, more than have room
         assert termios.tcgetattr(own) != before
         if ends in ("q", "Ctrl-\\"):
@@ -78,13 +74,13 @@ def test_on_a_terminal_it_runs_until_it_is_ended_and_leaves_the_terminal_as_it_w
     assert termios.tcgetattr(own) == before
 
 
-@pytest.mark.parametrize("ends", ["TERM", "a closed terminal"])
+@pytest.mark.parametrize("ends", [pytest.param("TERM", marks=pytest.mark.slow), "a closed terminal"])
 def test_data_that_is_being_made_is_interrupted_as_by_an_interrupt(
     tmp_path: Path, terminal: tuple[int, int], ends: str
 ) -> None:
     master, own = terminal
-    asked = ("make", "csv", "--out", str(tmp_path / "made"), "--size", "900MB")
-    with started(tmp_path, *asked, command="data", terminal=own) as program:
+    asked = ("data", "make", "csv", "--out", str(tmp_path / "made"), "--size", "900MB")
+    with started(tmp_path, own, *asked) as program:
         assert b"making" in shown_until(master, b"making")
         if ends == "TERM":
             program.send_signal(signal.SIGTERM)
@@ -106,9 +102,11 @@ def test_it_ends_with_its_terminal_also_where_that_goes_while_it_draws(monkeypat
 
 
 @pytest.mark.parametrize("arguments", [(), ("--once",)])
-def test_without_a_terminal_it_is_a_listing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    with started(tmp_path, *arguments) as program:
-        out, _ = program.communicate(timeout=LIMIT_S)
-    assert program.returncode == 0
-    assert b"\x1b" not in out
-    assert out.endswith(b"\n")
+def test_without_a_terminal_it_is_a_listing(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert run(["top", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert out.endswith("\n")

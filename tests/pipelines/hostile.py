@@ -28,10 +28,6 @@ def _nap(number):
     return number
 
 
-def exits_with_0():
-    sys.exit(0)
-
-
 def exits_with_3():
     sys.exit(3)
 
@@ -84,10 +80,6 @@ def holds_the_lock():
     ctypes.PyDLL(None).sleep(600)
 
 
-def asks():
-    input("which folder? ")
-
-
 def nothing():
     numbers()
 
@@ -112,10 +104,6 @@ def raises_what_has_no_text():
 def of_a_graph():
     with tf.Graph().as_default():
         return tf.data.Dataset.range(tf.random.uniform([], 9, 10, tf.int64)).batch(3)
-
-
-def empty():
-    return tf.data.Dataset.range(0).batch(2)
 
 
 def _broken(number):

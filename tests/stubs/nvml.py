@@ -64,6 +64,12 @@ def stub_environment(folder: Path, **variables: str) -> dict[str, str]:
     return {**inherited, "LD_LIBRARY_PATH": os.pathsep.join(paths), **variables}
 
 
+def use(monkeypatch: pytest.MonkeyPatch, folder: Path, **variables: str) -> None:
+    """Have the processes that this one starts find the stub."""
+    for name, value in stub_environment(folder, **variables).items():
+        monkeypatch.setenv(name, value)
+
+
 def gpu_environment(folder: Path, timeline: Path, **variables: str) -> dict[str, str]:
     """The environment in which the stub of NVML computes its figures of what the stub of the driver keeps busy."""
     timeline.touch()

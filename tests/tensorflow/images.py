@@ -33,6 +33,23 @@ def make(folder: Path, size: int | None = None) -> Path:
     return folder
 
 
+def make_plain(folder: Path, count: int) -> Path:
+    """JPEG images of one colour each, the same however they are decoded, in two classes."""
+    from PIL import Image
+
+    for index in range(count):
+        path = folder / "ab"[index % 2] / f"{index:02}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (16, 16), (index * 10,) * 3).save(path)
+    return folder
+
+
+def garble(path: Path) -> Path:
+    """Have a file be no image at all."""
+    path.write_bytes(b"<html>404</html>" * 20)
+    return path
+
+
 def spoil(folder: Path) -> Path:
     """Leave half of an image in the middle of the epoch, and say which."""
     path = sorted(folder.rglob("*.png"))[RECORDS // 2]

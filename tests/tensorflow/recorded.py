@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from pipeline_bench.model.pipeline import Target
+from pipeline_bench.model.pipeline import Stage, Target
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.script import loading
 from pipeline_bench.tfdata.recipe import Recipe
 from pipeline_bench.tfdata.record import Recording
@@ -37,6 +40,16 @@ def call(name: str, argument: int | None = None, file: Path = TRAIN) -> Any:
         return loading.call(Target(file=str(file), name=name, argument=argument), "dataset")
 
 
+def module(file: Path) -> ModuleType:
+    """The module of a file, which no import finds."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
 def recipe(name: str, argument: int | None = None, file: Path = TRAIN) -> Recipe:
     """The recipe of a function of that script."""
     with Recording() as recording:
@@ -49,6 +62,12 @@ def recipe_of(function: Callable[[], Any]) -> Recipe:
     with Recording() as recording:
         value = function()
     return recording.recipe(value)
+
+
+def function_of(stage: Stage) -> UserFunction:
+    """What is known of the user's function of a stage."""
+    assert stage.function is not None
+    return stage.function
 
 
 def values(dataset: Any) -> list[Any]:

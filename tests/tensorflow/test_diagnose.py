@@ -91,7 +91,6 @@ def left_behind() -> list[psutil.Process]:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("exits_with_0", "it called sys.exit(0) instead of returning a dataset. Put what runs the script under"),
         pytest.param(
             "exits_with_3", "it called sys.exit(3) instead of returning a dataset. Put", marks=pytest.mark.slow
         ),
@@ -99,14 +98,11 @@ def left_behind() -> list[psutil.Process]:
         ("aborts", "its process was killed by SIGABRT"),
         ("goes_on_in_a_fork", "its process ended with exit code 0"),
         ("closes_every_file", "closed files that it did not open"),
-        ("asks", "EOFError: EOF when reading a line. It cannot ask for input here"),
         ("nothing", "the function returned None"),
         pytest.param("an_array", "the function returned a ndarray", marks=pytest.mark.slow),
         pytest.param("an_iterator", "Return the dataset itself, not an iterator over it", marks=pytest.mark.slow),
         pytest.param("raises_what_has_no_text", "raises_what_has_no_text failed: _SilentError", marks=pytest.mark.slow),
         ("of_a_graph", "Make it outside of tf.Graph().as_default()"),
-        ("empty", "The dataset gives no element"),
-        ("raises_later", "ValueError: sample 20 has no label"),
         pytest.param(
             "raises_what_steers",
             "raises_what_steers failed: ValueError: a lone \\xff\ufffd surrogate, and",
@@ -148,12 +144,12 @@ def test_a_generator_that_is_used_up_is_not_called_empty(diagnose: Diagnose) -> 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("sleeps", "your function did not return within 3 s; what trains when the file is imported belongs under"),
-        ("hangs_later", "hostile.py:"),
+        ("sleeps", "your function did not return within 2 s; what trains when the file is imported belongs under"),
+        ("hangs_later", f"hostile.py:{_line('time.sleep(600 if')} in _stuck"),
     ],
 )
 def test_what_never_ends_is_ended_and_the_place_named(diagnose: Diagnose, name: str, message: str) -> None:
-    told = failure(diagnose(name, stall_timeout_s=3.0))
+    told = failure(diagnose(name, stall_timeout_s=2.0))
     assert message in told
     assert "hostile.py" in told
 
@@ -170,8 +166,6 @@ def test_code_that_holds_the_interpreters_lock_is_ended_too(diagnose: Diagnose) 
     [
         ("import tensorflow as tf\ntf.compat.v1.disable_eager_execution()\n", "switched eager execution off"),
         ("import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\np.parse_args()\n", "sys.exit(2)"),
-        ("from . import neighbour\n", "Name the module instead of the file"),
-        ("import not_there_at_all\n", "No module named 'not_there_at_all'"),
         ("def make(:\n", "SyntaxError"),
     ],
 )
@@ -183,6 +177,13 @@ def test_a_file_that_cannot_be_used_is_told(diagnose: Diagnose, tmp_path: Path, 
     assert message in failure(diagnose("make", file=script))
 
 
+@pytest.fixture
+def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The looks and fingerprints take what is a part of the budget, and not a few seconds."""
+    monkeypatch.setattr(variants, "_LIMIT_S", (0.8, 30.0))
+
+
+@pytest.mark.usefixtures("briefly")
 def test_a_flood_leaves_the_figures_alone(diagnose: Diagnose) -> None:
     assert [trial.status for trial in diagnose("floods", trials=1).trials] == ["ok"]
     assert not left_behind()
@@ -216,6 +217,7 @@ def test_the_files_of_the_pipelines_own_cache_are_not_touched(diagnose: Diagnose
     assert not any("lockfile" in (cost.reason or "") for cost in inspection.costs), inspection.costs
 
 
+@pytest.mark.usefixtures("briefly")
 def test_a_dataset_that_goes_elsewhere_still_finds_its_model_and_one_file_runs_once(
     diagnose: Diagnose, tmp_path: Path
 ) -> None:

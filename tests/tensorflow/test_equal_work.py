@@ -27,9 +27,7 @@ HONEST: list[dict[str, Any]] = [
     {"name": "feed_dict", "backend": "feed_dict"},
     {"name": "queue, 4 threads", "backend": "fifo_queue", "options": {"threads": 4}},
     {"name": "samples, 4 threads", "backend": "fifo_queue", "options": {"element": "sample", "threads": 4}},
-    {"name": "tf_data, no prefetch", "backend": "tf_data", "options": {"prefetch": 0}},
     {"name": "tf_data, 4 calls", "backend": "tf_data", "options": {"parallel_calls": 4}},
-    {"name": "tf_data, auto", "backend": "tf_data", "options": {"parallel_calls": "auto"}},
 ]
 
 
@@ -111,7 +109,7 @@ def cheated(faulty_backends: None, run_scenario_once: RunScenario) -> dict[str, 
     """For each source a session with the honest variant and every cheat."""
     honest = {"name": "honest", "backend": "feed_dict"}
     return {
-        source: run(run_scenario_once, {**given, **LONG_STEPS}, honest, *map(cheat, CHEATS[source]), steps=44)
+        source: run(run_scenario_once, {**given, **LONG_STEPS}, honest, *map(cheat, CHEATS[source]), steps=24)
         for source, given in SOURCES.items()
     }
 

@@ -12,14 +12,11 @@ from tests.tensorflow.conftest import RunScenario
 from tests.trials import alone, without_ceilings
 
 SMALL: dict[str, Any] = {"source": {"batch_size": 16, "features": 32}, "model": {"hidden_widths": [16]}}
-STALL_S = 4.0
+STALL_S = 3.0
 
 DIES = {
     "raise": "planted: the reader met a record it cannot read",
-    "segfault": "SIGSEGV",
-    "killed": "SIGKILL",
     "exit": "SystemExit",
-    "memory": "out of memory",
     "flood": "planted: after a flood",
 }
 """Faults that end their trial, with words of its reason."""

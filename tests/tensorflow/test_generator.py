@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.sources import RecordError
 from pipeline_bench.sources.generator import Generator
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import alone
+from tests.trials import alone, losses
 
 BACKENDS: list[dict[str, Any]] = [
     {"name": "feed_dict", "backend": "feed_dict"},
@@ -32,11 +31,6 @@ def written(folder: Path, body: str) -> str:
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     (folder / "train.py").write_text(f"import time\nimport numpy as np\ndef make():\n{lines}\n", encoding="utf-8")
     return f"{folder / 'train.py'}:make"
-
-
-def losses(record: TrialRecord) -> Any:
-    assert record.steps is not None, record.reason
-    return record.steps.loss.unpack()
 
 
 @pytest.mark.slow
@@ -79,6 +73,6 @@ def test_what_is_no_exception_of_a_program_is_one_of_the_generator(tmp_path: Pat
 def test_a_generator_that_hangs_is_found_at_its_own_line(run_scenario: RunScenario, tmp_path: Path) -> None:
     """In the standard library, in the end: what the user can mend is the line that called it."""
     body = "import queue\nfor i in range(50):\n    yield [i], 0\nqueue.Queue().get()"
-    record = run(run_scenario, BACKENDS[0], stall_timeout_s=4, callable=written(tmp_path, body)).trials[0]
+    record = run(run_scenario, BACKENDS[0], stall_timeout_s=3, callable=written(tmp_path, body)).trials[0]
     assert record.status == "stalled"
     assert "train.py:7 in make" in str(record.reason)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import textwrap
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +10,7 @@ import pytest
 
 from pipeline_bench.inspection import python_stages
 from pipeline_bench.model.pipeline import Inspection
-from tests.tensorflow.recorded import recipe_of
+from tests.tensorflow import recorded
 from tests.unit.diagnosis.simulated import cost, inspection
 
 CODE = """
@@ -22,7 +21,7 @@ CODE = """
         return tf.linalg.matmul(x, x)
 
     def multiplies(x):
-        for _ in range(40):
+        for _ in range(16):
             x = squared(x) / 500.0
         return x
 
@@ -92,22 +91,17 @@ CODE = """
 """
 
 
-@pytest.fixture
-def code(tmp_path: Path) -> ModuleType:
-    file = tmp_path / "code_of_maps.py"
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    file = tmp_path_factory.mktemp("code") / "code_of_maps.py"
     file.write_text(textwrap.dedent(CODE))
-    spec = importlib.util.spec_from_file_location("code_of_maps", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return recorded.module(file)
 
 
 def looked_into(code: ModuleType, name: str, folder: Path, *, each_ms: float, seconds: float = 3.0) -> list[Inspection]:
     import tensorflow as tf
 
-    recipe = recipe_of(lambda: tf.data.Dataset.range(9).shuffle(9).map(getattr(code, name)))
+    recipe = recorded.recipe_of(lambda: tf.data.Dataset.range(9).shuffle(9).map(getattr(code, name)))
     looked = inspection(recipe.stages, (cost(0, 0.0), cost(1, 0.0), cost(2, each_ms)))
     return list(python_stages.of_tf_data(recipe, looked, folder, seconds, lambda: None))
 
@@ -116,8 +110,7 @@ def test_the_costliest_line_is_found_in_what_a_map_calls_in_loops_and_functions_
     code: ModuleType, tmp_path: Path
 ) -> None:
     (found,) = looked_into(code, "load", tmp_path, each_ms=50.0)
-    function = found.stage(2).function
-    assert function is not None
+    function = recorded.function_of(found.stage(2))
     assert function.costliest.startswith("line 6 of "), "the product, in a function of TensorFlow's that a loop calls"
     assert (function.costliest_share or 0.0) > 0.5
     assert function.crops_decoded
@@ -127,8 +120,7 @@ def test_the_costliest_line_is_found_in_what_a_map_calls_in_loops_and_functions_
 
 def test_what_decodes_in_a_function_of_the_graph_is_weighed_too(code: ModuleType, tmp_path: Path) -> None:
     (found,) = looked_into(code, "load_within", tmp_path, each_ms=50.0)
-    function = found.stage(2).function
-    assert function is not None
+    function = recorded.function_of(found.stage(2))
     assert function.crops_decoded
     assert function.decoding_share is not None
     assert function.decoding_share < 0.3
@@ -138,11 +130,10 @@ def test_the_costliest_line_may_take_a_part_of_a_dict(code: ModuleType, tmp_path
     import tensorflow as tf
 
     ones = tf.ones([500, 500])
-    recipe = recipe_of(lambda: tf.data.Dataset.range(9).map(lambda _: {"x": ones}).map(code.changes))
+    recipe = recorded.recipe_of(lambda: tf.data.Dataset.range(9).map(lambda _: {"x": ones}).map(code.changes))
     looked = inspection(recipe.stages, (cost(0, 0.0), cost(1, 0.0), cost(2, 50.0)))
     (found,) = python_stages.of_tf_data(recipe, looked, tmp_path, 3.0, lambda: None)
-    function = found.stage(2).function
-    assert function is not None
+    function = recorded.function_of(found.stage(2))
     assert function.costliest.startswith("line 6 of ")
 
 
@@ -169,8 +160,7 @@ def test_the_line_is_that_which_made_the_costliest_ops(
 ) -> None:
     """Of much data that is copied for a little of it, in a loop of AutoGraph's, of many cheap ops, in Keras' layers."""
     (found,) = looked_into(code, name, tmp_path, each_ms=0.2)
-    function = found.stage(2).function
-    assert function is not None
+    function = recorded.function_of(found.stage(2))
     assert function.costliest.startswith(f"line {getattr(code, name).__code__.co_firstlineno + line} of ")
     assert (function.costliest_share or 0.0) > 0.5
     assert (f" ({op}): " in found.notes[-1]) == bool(op)
@@ -181,8 +171,7 @@ def test_what_depends_on_no_draw_has_its_share(code: ModuleType, tmp_path: Path)
     shares = {}
     for name in ("draws", "picks"):
         (found,) = looked_into(code, name, tmp_path / name, each_ms=50.0)
-        function = found.stage(2).function
-        assert function is not None
+        function = recorded.function_of(found.stage(2))
         shares[name] = function.fixed_share
     assert shares["picks"] is None
     assert shares["draws"] is not None

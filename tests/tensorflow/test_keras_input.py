@@ -44,6 +44,13 @@ class Batches(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
         self.epochs += 1
 
 
+@pytest.fixture(autouse=True)
+def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the copy, no test wants a figure; it is given up no sooner."""
+    monkeypatch.setattr(keras_stages, "_COPY_S", 0.02)
+    monkeypatch.setattr(keras_stages, "_LONGEST", 250)
+
+
 def read(data: Any, kind: Any = "PyDataset", **given: Any) -> KerasInput:
     return KerasInput(kind, data, {"shuffle": False, **given})
 
@@ -124,9 +131,9 @@ class Doubles(Batches):
         return x.astype(np.float64) / 255, y
 
 
-@pytest.mark.parametrize(("data", "doubles"), [(Batches, False), (Labels, False), (Doubles, True)])
+@pytest.mark.parametrize(("data", "doubles"), [(Labels, False), (Doubles, True)])
 def test_batches_of_64_bit_floats_are_told_from_others(data: type[Batches], doubles: bool) -> None:
-    function = stages_of(read(data())).stages[GET_ITEM].function
+    function = stages_of(read(data()), 0.1).stages[GET_ITEM].function
     assert function is not None
     assert function.doubles is doubles
 
@@ -137,7 +144,7 @@ class Whole(Batches):
 
 
 def test_64_bit_whole_numbers_stay_so_in_keras_and_are_known_from_its_batches_unlike_64_bit_floats() -> None:
-    found = stages_of(read(Whole())).element
+    found = stages_of(read(Whole()), 0.1).element
     assert found is not None
     assert [each.dtype for each in found.tensors()] == ["int64", "float32"]
 
@@ -189,7 +196,7 @@ class Drawing(Batches):
     ("kind", "draws", "hooks"), [(Batches, False, True), (Counting, False, False), (Drawing, True, True)]
 )
 def test_what_may_change_its_batches_between_epochs_is_told(kind: type, draws: bool, hooks: bool) -> None:
-    stage = stages_of(read(kind())).stages[GET_ITEM]
+    stage = stages_of(read(kind()), 0.1).stages[GET_ITEM]
     assert (stage.draws, stage.epoch_hooks) == (draws, hooks)
 
 
@@ -447,7 +454,7 @@ def test_parts_that_are_no_arrays_are_measured_as_keras_takes_them(kind: str) ->
     }
     data = OfOtherParts()
     data.part = parts[kind]
-    found = stages_of(read(data))
+    found = stages_of(read(data), 0.1)
     assert found.cost(GET_ITEM) is not None
     assert found.cost(COPY).elapsed_ns > 0
     assert found.batch_size == 4

@@ -22,8 +22,10 @@ from pipeline_bench.lessons import queue_runner, queue_that_blocks
 TIMEOUT_S = 120
 
 
-def test_the_fourth_dequeue_blocks_and_gets_what_is_enqueued_later() -> None:
+def test_the_fourth_dequeue_blocks_and_gets_what_is_enqueued_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three samples were enqueued, so three come out; the fourth waits, and so does a fifth until somebody enqueues."""
+    monkeypatch.setattr(queue_that_blocks, "PATIENCE_MS", 500)
+    monkeypatch.setattr(queue_that_blocks, "LOOK_AFTER_S", 0.2)
     measured = queue_that_blocks.fill_once_and_dequeue()
     assert measured["outcomes"] == ["succeeded", "succeeded", "succeeded", "blocked"]
     assert measured["waited"]
@@ -32,7 +34,9 @@ def test_the_fourth_dequeue_blocks_and_gets_what_is_enqueued_later() -> None:
 
 @pytest.fixture(scope="module")
 def runner() -> dict[str, Any]:
-    return queue_runner.many_runs()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue_runner, "RERUNS", 3)
+        return queue_runner.many_runs()
 
 
 def test_ten_dequeues_evaluate_the_data_op_three_times(runner: dict[str, Any]) -> None:

@@ -141,8 +141,7 @@ def test_a_shuffled_dataset_has_the_same_order_in_keras_which_makes_an_iterator_
     """A second iterator over the same dataset would shuffle as the second epoch does."""
     shuffled = {"backend": "tf_data", "options": {"shuffle": images.RECORDS}}
     entries = [{"name": name, **shuffled, "loop": {"kind": name}} for name in ("session", "keras_fit")]
-    source = {"kind": "image_folder", "path": str(images.make(tmp_path)), "image_size": 8, "batch_size": 8}
-    session = run_scenario(alone(*entries, source=source, run={"steps": 6}))
+    session = run_scenario(alone(*entries, source=images.files(images.make(tmp_path)), run={"steps": 6}))
     losses = {record.variant: columns(record)[2] for record in session.trials}
     np.testing.assert_allclose(losses["keras_fit"], losses["session"], rtol=1e-4)
 

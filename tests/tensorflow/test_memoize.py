@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -18,10 +19,11 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.inspection import keras_stages, python_stages
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.function_edits import Memoize
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.tfdata import keras_input
 from pipeline_bench.tfdata.keras_input import GET_ITEM, KerasInput
 from pipeline_bench.user_code import drawn_arguments, function_calls, line_profile, memoize
-from tests.tensorflow.recorded import recipe_of
+from tests.tensorflow import recorded
 from tests.unit.diagnosis.simulated import cost, function, inspection, stage
 
 keras = pytest.importorskip("keras")
@@ -128,29 +130,53 @@ def batches(numbers, times=1, *rest, **options):
 
 
 def module(folder: Path, body: str) -> ModuleType:
-    name = f"user_{next(numbered)}"
-    (folder / f"{name}.py").write_text(HEAD + body)
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    file = folder / f"user_{next(numbered)}.py"
+    file.write_text(HEAD + body)
+    return recorded.module(file)
 
 
-def all_found(folder: Path, lines: str, seconds: float = 1.0, last: int = 1) -> list[MemoizableCall]:
+@contextmanager
+def only_sleep_counts() -> Iterator[None]:
+    """Have what looks for calls read a clock that only `sleep` moves, and a look at it a little."""
+    slept_s, looks = [0.0], itertools.count()
+    clock = SimpleNamespace(
+        perf_counter_ns=lambda: round(slept_s[0] * 1e9), monotonic=lambda: slept_s[0] + next(looks) * 1e-3
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for each in (memoize, drawn_arguments):
+            patch.setattr(each, "time", clock)
+        patch.setattr(time, "sleep", lambda seconds: slept_s.append(slept_s.pop() + seconds))
+        yield
+
+
+def found_in(
+    code: ModuleType, lines: Iterable[int], makes: Callable[[int], Any], seconds: float = 5.0
+) -> list[MemoizableCall]:
+    """Look for calls in lines of a module, of which a function makes a batch that gets the number 3, 4, …."""
+    given = itertools.count(3)
+    places = [(code.__file__ or "", line) for line in lines]
+    with only_sleep_counts():
+        return memoize.find(lambda: lambda: makes(next(given)), places, seconds, lambda: None)
+
+
+def all_found(folder: Path, lines: str, seconds: float = 5.0, last: int = 1) -> list[MemoizableCall]:
     """Look for calls in the last of the lines, of a function that gets the number 3, 4, …."""
     body = "".join(f"    {line}\n" for line in lines.splitlines())
     code = module(folder, f"def batch(number):\n{body}    return x\n")
     count = len(Path(code.__file__ or "").read_text().splitlines())
-    given = itertools.count(3)
-    places = [(code.__file__ or "", count - number) for number in range(1, last + 1)]
-    return memoize.find(lambda: lambda: code.batch(next(given)), places, seconds, lambda: None)
+    return found_in(code, range(count - 1, count - 1 - last, -1), code.batch, seconds)
 
 
-def found(folder: Path, lines: str, seconds: float = 1.0, last: int = 1) -> MemoizableCall | None:
-    """The first of `all_found`."""
-    return next(iter(all_found(folder, lines, seconds, last)), None)
+def found(folder: Path, lines: str, seconds: float = 5.0) -> MemoizableCall | None:
+    """The first of `all_found`, in the last of the lines."""
+    return next(iter(all_found(folder, lines, seconds)), None)
+
+
+def memoizable(looked: Inspection, number: int) -> MemoizableCall:
+    """The first call that was found in a stage's Python."""
+    call = recorded.function_of(looked.stage(number)).memoizable
+    assert call is not None
+    return call
 
 
 @pytest.mark.parametrize(
@@ -212,7 +238,7 @@ def test_a_call_that_gives_the_same_for_the_same_is_found(
 )
 def test_what_is_made_smaller_right_behind_a_call_is_kept_small(tmp_path: Path, then: str, kept: str) -> None:
     """Of a picture of 1918 x 1280 that the next line makes 128 x 128, the large one was kept: 150 times the memory."""
-    (call,) = all_found(tmp_path, f"x = load(number, 400)\n{then}", 2.0, last=2 + then.count("\n"))
+    (call,) = all_found(tmp_path, f"x = load(number, 400)\n{then}", last=2 + then.count("\n"))
     assert call.text == kept
     assert call.share >= memoize.WORTH
     assert call.batch_bytes > 0
@@ -279,27 +305,24 @@ def test_the_line_that_opens_a_picture_is_looked_at_where_another_one_decodes_it
     body += "    picture = picture.resize((2, 2), random.choice([0, 1]))\n    return np.asarray(picture)\n"
     code = module(tmp_path, body)
     looked = inspection((stage(0, "map", of=function("batch")),), (cost(0, 5.0),))
-    *_, last = python_stages.look_into(looked, 0, code.batch, 3.0, lambda: None, taker=lambda: code.batch)
-    seen = last.stage(0).function
-    assert seen is not None
+    *_, last = python_stages.look_into(looked, 0, code.batch, 2.0, lambda: None, taker=lambda: code.batch)
+    seen = recorded.function_of(last.stage(0))
     assert seen.costliest.startswith(f"line {code.batch.__code__.co_firstlineno + 3} of ")
-    assert seen.memoizable is not None
-    assert (seen.memoizable.text, seen.memoizable.gives) == ("PIL.Image.open(path)", "opened")
+    call = memoizable(last, 0)
+    assert (call.text, call.gives) == ("PIL.Image.open(path)", "opened")
 
 
 def test_calls_beside_each_other_are_all_found(tmp_path: Path) -> None:
     """As of a picture and its mask."""
-    calls = all_found(tmp_path, "x = load(number)\ny = halves(load(number + 1))", 3.0, last=2)
+    calls = all_found(tmp_path, "x = load(number)\ny = halves(load(number + 1))", last=2)
     assert {call.text for call in calls} == {"load(number)", "halves(load(number + 1))"}
 
 
 def test_of_a_call_and_what_it_calls_only_the_outer_one_is_found(tmp_path: Path) -> None:
-    body = "def outer(number):\n    return load(number)\n"
+    body = "def outer(number):\n    return time.sleep(0.002) or load(number)\n"
     code = module(tmp_path, f"{body}def batch(number):\n    x = outer(number)\n    return x * load(number + 1)\n")
-    given = itertools.count(3)
-    lines = [code.outer.__code__.co_firstlineno + number for number in (1, 3, 4)]
-    places = [(code.__file__ or "", line) for line in lines]
-    calls = memoize.find(lambda: lambda: code.batch(next(given)), places, 3.0, lambda: None)
+    first = code.outer.__code__.co_firstlineno
+    calls = found_in(code, (first + number for number in (1, 3, 4)), code.batch)
     assert {call.text for call in calls} == {"outer(number)", "load(number + 1)"}
 
 
@@ -319,9 +342,8 @@ def batch(number):
     return y * x[0]
 """
     code = module(tmp_path, body)
-    given, first = itertools.count(3), code.one.__code__.co_firstlineno
-    places = [(code.__file__ or "", first + number) for number in (1, 8, 9)]
-    calls = memoize.find(lambda: lambda: code.batch(next(given)), places, 5.0, lambda: None)
+    first = code.one.__code__.co_firstlineno
+    calls = found_in(code, (first + number for number in (1, 8, 9)), code.batch)
     assert [call.text for call in calls] == ["load(number)", "load(number + 1, 400)"]
 
 
@@ -338,19 +360,8 @@ def test_a_call_is_compared_once(tmp_path: Path, line: str, is_same: bool) -> No
     assert next(given) == made + 1, "no batch was made"
 
 
-def count_sleep_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what is kept be timed by a clock that only `sleep` moves."""
-    now_s = [0.0]
-    clock = SimpleNamespace(perf_counter_ns=lambda: round(now_s[0] * 1e9), monotonic=lambda: now_s[0])
-    monkeypatch.setattr(memoize, "time", clock)
-    monkeypatch.setattr(time, "sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
-
-
-def test_where_the_time_is_over_no_smaller_results_are_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each would be compared in two epochs; by a clock that only `sleep` moves."""
-    count_sleep_alone(monkeypatch)
+def test_where_the_time_is_over_no_smaller_results_are_looked_for(tmp_path: Path) -> None:
+    """Each would be compared in two epochs."""
     calls = all_found(tmp_path, "x = load(number, 400)\nx = np.array(x[:4])", 0.0, last=2)
     assert [call.text for call in calls] == ["load(number, 400)"]
 
@@ -361,11 +372,8 @@ def test_a_call_is_found_also_where_a_batch_takes_all_of_the_time(tmp_path: Path
     assert call.text == "load(each)"
 
 
-def test_one_batch_that_took_long_for_another_reason_hides_no_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where another program had the core for a while; by a clock that only `sleep` moves."""
-    count_sleep_alone(monkeypatch)
+def test_one_batch_that_took_long_for_another_reason_hides_no_call(tmp_path: Path) -> None:
+    """As where another program had the core for a while."""
     call = found(tmp_path, "time.sleep(0.03 * (number == 4))\nx = load(number)")
     assert call is not None
     assert call.text == "load(number)"
@@ -387,11 +395,10 @@ def test_a_generator_of_64_bit_floats_is_told_where_they_become_smaller(
     body = f"def batches():\n    while True:\n        yield np.zeros([9], np.float{gives}), 1\n"
     code = module(tmp_path, body)
     spec = tf.TensorSpec([9], f"float{becomes}"), tf.TensorSpec([], tf.int64)
-    recipe = recipe_of(lambda: tf.data.Dataset.from_generator(code.batches, output_signature=spec))
+    recipe = recorded.recipe_of(lambda: tf.data.Dataset.from_generator(code.batches, output_signature=spec))
     looked = inspection(recipe.stages, (cost(0, 2.0),))
-    last = [looked, *python_stages.of_tf_data(recipe, looked, tmp_path, 1.0, lambda: None)][-1]
-    function = last.stages[0].function
-    assert function is not None
+    last = [looked, *python_stages.of_tf_data(recipe, looked, tmp_path, 0.2, lambda: None)][-1]
+    function = recorded.function_of(last.stages[0])
     assert function.doubles is doubles
 
 
@@ -405,14 +412,12 @@ def test_calls_of_a_parallel_map_do_not_draw_what_others_draw_beside_them(tmp_pa
         dataset = tf.data.Dataset.range(40)
         return dataset.map(lambda n: tf.numpy_function(code.sample, [n], tf.float32), num_parallel_calls=4)
 
-    recipe = recipe_of(make)
+    recipe = recorded.recipe_of(make)
     looked = inspection(recipe.stages, (cost(0, 0.1), cost(1, 2.5, 0.1)))
-    *_, last = python_stages.of_tf_data(recipe, looked, tmp_path, 3.0, lambda: None)
-    function = last.stage(1).function
-    assert function is not None
-    assert function.memoizable is not None
-    assert function.memoizable.text == "load(number)"
-    assert not function.memoizable.drawn
+    *_, last = python_stages.of_tf_data(recipe, looked, tmp_path, 2.0, lambda: None)
+    call = memoizable(last, 1)
+    assert call.text == "load(number)"
+    assert not call.drawn
 
 
 def test_a_call_of_a_map_whose_arguments_are_drawn_is_known_as_such(tmp_path: Path) -> None:
@@ -423,13 +428,11 @@ def test_a_call_of_a_map_whose_arguments_are_drawn_is_known_as_such(tmp_path: Pa
     def make() -> Any:
         return tf.data.Dataset.range(40).map(lambda n: tf.numpy_function(code.sample, [n], tf.float32))
 
-    recipe = recipe_of(make)
+    recipe = recorded.recipe_of(make)
     looked = inspection(recipe.stages, (cost(0, 0.1), cost(1, 2.5, 0.1)))
-    *_, last = python_stages.of_tf_data(recipe, looked, tmp_path, 3.0, lambda: None)
-    function = last.stage(1).function
-    assert function is not None
-    assert function.memoizable is not None
-    assert (function.memoizable.text, function.memoizable.drawn) == ("load(place)", True)
+    *_, last = python_stages.of_tf_data(recipe, looked, tmp_path, 2.0, lambda: None)
+    call = memoizable(last, 1)
+    assert (call.text, call.drawn) == ("load(place)", True)
 
 
 @pytest.mark.parametrize(
@@ -452,10 +455,7 @@ def test_a_call_in_what_is_mapped_over_a_pool_of_threads_is_found(tmp_path: Path
             assert threading.get_ident() not in set(pool.map(lambda _: threading.get_ident(), range(2)))
         code.THREADS.close()
         code.THREADS.join()
-    seen = last.stage(0).function
-    assert seen is not None
-    assert seen.memoizable is not None
-    assert seen.memoizable.text == "load(number)"
+    assert memoizable(last, 0).text == "load(number)"
 
 
 def test_what_a_pool_maps_in_this_thread_raises_with_its_result() -> None:
@@ -476,9 +476,7 @@ def test_what_a_pool_maps_in_this_thread_raises_with_its_result() -> None:
 def test_of_assignments_in_a_row_those_are_kept_that_come_before_a_random_one(tmp_path: Path) -> None:
     body = "def one(number):\n    x = load(number)\n    x = halves(x)\n    x = x * random.random()\n    return x\n"
     code = module(tmp_path, body)
-    given = itertools.count(3)
-    line = code.one.__code__.co_firstlineno + 1
-    (call,) = memoize.find(lambda: lambda: code.one(next(given)), [(code.__file__ or "", line)], 1.0, lambda: None)
+    (call,) = found_in(code, [code.one.__code__.co_firstlineno + 1], code.one)
     assert call.text == "x = load(number); x = halves(x)"
 
 
@@ -642,28 +640,24 @@ def test_a_file_that_has_changed_is_not_what_was_looked_at(tmp_path: Path) -> No
     assert code.one(1)[0, 0] == 1
 
 
-def looked_for(read: KerasInput, seconds: float = 1.0) -> MemoizableCall | None:
-    *_, last = keras_stages.inspect(read, read.described(0.0), seconds, lambda: None)
-    function = last.stage(GET_ITEM).function
-    assert function is not None
-    return function.memoizable
-
-
-def inspected(read: KerasInput) -> MemoizableCall:
-    call = looked_for(read)
-    assert call is not None
-    return call
+def looked_for(code: ModuleType, read: KerasInput) -> list[MemoizableCall]:
+    """Look for calls in the lines behind `HEAD` of the module of an input, as an inspection does."""
+    lines = range(HEAD.count("\n") + 1, Path(code.__file__ or "").read_text().count("\n") + 1)
+    places = [(code.__file__ or "", line) for line in lines]
+    again = (lambda: lambda: read.data[0]) if read.kind == "PyDataset" else None
+    with only_sleep_counts():
+        return memoize.find(read.taker_of_next_epoch, places, 3.0, lambda: None, again)
 
 
 OF_PLACES = """
-samples = [3, 4, 5, 6, 7, 8]
+samples = [*range(3, 15)]
 def at(place):
     number = samples[place]
     time.sleep(0.002)
     return np.full([SIZE, 2], number, np.float32)
 class Batches(keras.utils.PyDataset):
     def __len__(self):
-        return 3
+        return 6
     def __getitem__(self, index):
         x = [at(place) for place in (2 * index, 2 * index + 1)]
         return np.stack(x) * random.random(), np.array(samples[2 * index : 2 * index + 2])
@@ -672,21 +666,20 @@ class Batches(keras.utils.PyDataset):
 def batches():
     while True:
         {between}
-        for place in range(6):
+        for place in range(12):
             yield at(place) * random.random(), np.full([SIZE], samples[place])
 """
 
 
 @pytest.mark.parametrize("kind", ["PyDataset", "generator"])
-@pytest.mark.parametrize(("between", "text"), [("pass", "at(place)"), ("random.shuffle(samples)", None)])
+@pytest.mark.parametrize(("between", "texts"), [("pass", ["at(place)"]), ("random.shuffle(samples)", [])])
 def test_a_place_in_a_list_that_is_shuffled_between_epochs_names_no_result(
-    tmp_path: Path, kind: Any, between: str, text: str | None
+    tmp_path: Path, kind: Any, between: str, texts: list[str]
 ) -> None:
     code = module(tmp_path, OF_PLACES.replace("{between}", between))
     data = code.Batches() if kind == "PyDataset" else code.batches()
-    # On a busy machine a second may be over before the next epoch has shown more than one place.
-    call = looked_for(KerasInput(kind, data, {"shuffle": False}), seconds=3.0)
-    assert (None if call is None else call.text) == text
+    calls = looked_for(code, KerasInput(kind, data, {"shuffle": False}))
+    assert [call.text for call in calls] == texts
 
 
 OWN = """
@@ -724,8 +717,7 @@ def test_a_method_of_the_same_object_is_kept_by_what_it_reads_of_it(
     tmp_path: Path, does: str, behind: str, text: str
 ) -> None:
     code = module(tmp_path, OWN.replace("{does}", does) + behind)
-    call = looked_for(KerasInput("PyDataset", code.Own(), {"shuffle": False}), seconds=3.0)
-    assert call is not None
+    (call,) = looked_for(code, KerasInput("PyDataset", code.Own(), {"shuffle": False}))
     assert call.text == text
     if text != INNER:
         assert call.arguments[0] == call.owner == "self"
@@ -750,8 +742,8 @@ def test_a_call_is_found_also_where_each_epoch_has_the_same_batches(tmp_path: Pa
     body = "class Batches(keras.utils.PyDataset):\n    def __len__(self):\n        return 3\n"
     body += "    def __getitem__(self, index):\n"
     body += "        return np.stack([load(each) for each in (index, index + 3)]), np.zeros([2])\n"
-    call = looked_for(KerasInput("PyDataset", module(tmp_path, body).Batches(), {"shuffle": False}), seconds=3.0)
-    assert call is not None
+    code = module(tmp_path, body)
+    (call,) = looked_for(code, KerasInput("PyDataset", code.Batches(), {"shuffle": False}))
     assert call.text == "load(each)"
 
 
@@ -760,12 +752,17 @@ def labels(dataset: Any, batches: int) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", ["PyDataset", "generator"])
-def test_a_trial_computes_each_once_and_trains_on_the_same_samples(tmp_path: Path, kind: Any) -> None:
+def test_a_trial_computes_each_once_and_trains_on_the_same_samples(
+    tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keras_stages, "_COPY_S", 0.02)
     code = module(tmp_path, BATCHES + GENERATOR)
     numbers = [3, 4, 5, 6, 7, 8]
     of_kind = {"PyDataset": code.Batches, "generator": lambda: code.batches(numbers, 2, 3, name=4)}[kind]
     given = {"shuffle": False, "steps_per_epoch": 3}
-    call = inspected(KerasInput(kind, of_kind(), given))
+    read = KerasInput(kind, of_kind(), given)
+    *_, last = keras_stages.inspect(read, read.described(0.0), 1.0, lambda: None)
+    call = memoizable(last, GET_ITEM)
     assert call.text.startswith("load(number")
     assert not call.drawn
     edits = [Memoize(stage=GET_ITEM, call=call)]
@@ -785,7 +782,8 @@ def test_a_trial_computes_each_once_and_trains_on_the_same_samples(tmp_path: Pat
 def test_where_the_time_is_short_what_was_kept_stands_for_the_rest(tmp_path: Path) -> None:
     code = module(tmp_path, BATCHES)
     read = KerasInput("PyDataset", code.Batches(), {"shuffle": False})
-    edits = [Memoize(stage=GET_ITEM, call=inspected(read))]
+    (call,) = looked_for(code, read)
+    edits = [Memoize(stage=GET_ITEM, call=call)]
     code.made.clear()
     assert not read.keep(edits, 0.0, lambda: None)
     assert len(labels(read.dataset(edits), 3)) == 6
@@ -823,7 +821,7 @@ def test_what_is_kept_of_drawn_arguments_stands_for_no_others(tmp_path: Path, ki
     code = module(tmp_path, FRAMES.replace("{one}", "load(place)"))
     data = {"PyDataset": code.Frames, "generator": code.frames}[kind]()
     read = KerasInput(kind, data, {"shuffle": False, "steps_per_epoch": 3})
-    call = inspected(read)
+    (call,) = looked_for(code, read)
     assert (call.text, call.drawn) == ("load(place)", True)
     edits = [Memoize(stage=GET_ITEM, call=call)]
     assert not read.keep(edits, 0.0, lambda: None)
@@ -852,7 +850,7 @@ def draws():
 """
     code = module(tmp_path, body)
     read = KerasInput("generator", getattr(code, draws)(), {"shuffle": False, "steps_per_epoch": 3})
-    call = inspected(read)
+    (call,) = looked_for(code, read)
     assert (call.text, call.drawn) == ("load(number)", None)
     edits = [Memoize(stage=GET_ITEM, call=call)]
     assert not read.keep(edits, 0.0, lambda: None)
@@ -928,9 +926,7 @@ def test_a_picture_that_is_opened_is_not_kept_where_the_file_asks_for_what_a_cop
     tmp_path: Path, names: str, is_found: bool
 ) -> None:
     code = module(tmp_path, f"def batch(number):\n    x = lazily(number)\n    {names or 'pass'}\n    return x\n")
-    given = itertools.count(3)
-    places = [(code.__file__ or "", code.batch.__code__.co_firstlineno + 1)]
-    calls = memoize.find(lambda: lambda: code.batch(next(given)), places, 1.0, lambda: None)
+    calls = found_in(code, [code.batch.__code__.co_firstlineno + 1], code.batch)
     assert [call.text for call in calls] == ["lazily(number)"] * is_found
 
 
@@ -938,8 +934,7 @@ def test_a_picture_is_kept_rather_than_the_smaller_part_that_is_drawn_of_it(tmp_
     lines = "one(number, place % 300)"
     body = "def one(number, place):\n    x = load(number, 400)\n    x = cut(x, place)\n    return x\n"
     code = module(tmp_path, body + FRAMES.replace("{one}", lines))
-    call = looked_for(KerasInput("PyDataset", code.Frames(), {"shuffle": False}), seconds=3.0)
-    assert call is not None
+    (call,) = looked_for(code, KerasInput("PyDataset", code.Frames(), {"shuffle": False}))
     assert (call.text, call.drawn) == ("load(number, 400)", False)
 
 

@@ -25,7 +25,7 @@ from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources import Batch
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import losses
+from tests.trials import losses, see_length, without_ceilings
 
 pytestmark = pytest.mark.skipif(not isinstance(native.find(), native.Toolchain), reason=f"{native.find()}")
 
@@ -93,11 +93,7 @@ def _see_its_work(record: TrialRecord) -> None:
 @pytest.mark.slow
 def test_a_trial_runs_for_its_time(run_scenario: RunScenario) -> None:
     scenario = variants({"name": "native", "backend": "tf_data", **NATIVE}, run={"time_s": 0.3, "repeats": 1})
-    record = run_scenario(scenario).trials[0]
-    assert record.steps is not None, record.reason
-    end_ns = record.steps.end_ns.unpack()
-    assert end_ns[-1] - end_ns[0] >= 0.3e9
-    assert (end_ns[:-1] - end_ns[0] < 0.3e9).all()  # the step that reaches the limit is the last one
+    see_length(run_scenario(scenario).trials[0], 0.3)
 
 
 def programs() -> list[psutil.Process]:
@@ -155,9 +151,9 @@ def test_an_input_that_stalls_is_named_with_its_empty_queue_and_no_program_is_le
     scenario = variants(
         {"name": "native", "backend": "fifo_queue", **NATIVE},
         source={"kind": "synthetic", "batch_size": 16, "features": 32, "latency_ms": 1e6},
-        run={"steps": 5, "repeats": 1, "stall_timeout_s": 4},
+        run={"steps": 5, "repeats": 1, "stall_timeout_s": 3},
     )
-    record = run_scenario(scenario).trials[0]
+    record = run_scenario(without_ceilings(scenario)).trials[0]
     assert record.status == "stalled"
     assert "input_queue held 0 of 5 elements" in (record.reason or "")
     assert programs() == []
@@ -194,14 +190,7 @@ def test_a_backend_that_does_not_say_how_its_input_starts_is_refused_for_that() 
 @pytest.fixture
 def spoiled(tmp_path: Path) -> tuple[Path, Path]:
     """A folder of images and the one in it that is none."""
-    from PIL import Image
-
-    for index in range(24):
-        path = tmp_path / "ab"[index % 2] / f"{index:02}.jpg"
-        path.parent.mkdir(exist_ok=True)
-        Image.new("RGB", (16, 16), (index * 10,) * 3).save(path)
-    path.write_bytes(b"<html>404</html>" * 20)
-    return tmp_path, path
+    return images.make_plain(tmp_path, 24), images.garble(tmp_path / "b" / "23.jpg")
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tensorflow.test_run import run
+from tests.tensorflow.programs import run
 
 TRACED = """
 import tensorflow as tf

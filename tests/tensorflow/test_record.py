@@ -71,15 +71,13 @@ def test_functions_are_told_by_what_they_were_traced_to() -> None:
     recipe = recorded.recipe("make_dataset")
 
     def kind(label: str) -> tuple[bool, bool, bool]:
-        function = named(recipe, label).function
-        assert function is not None
+        function = recorded.function_of(named(recipe, label))
         return function.python, function.stateful, function.random
 
     assert kind("map(partial of decode)") == (False, False, False)
     assert kind("map(jitter)") == (False, True, True)
     assert kind("map(through_python)") == (True, True, False)
-    function = named(recipe, "map(Shift)").function
-    assert function is not None
+    function = recorded.function_of(named(recipe, "map(Shift)"))
     assert Path(str(function.file)) == recorded.TRAIN
     assert "def __call__" in recorded.TRAIN.read_text().splitlines()[int(function.line or 0) - 1]
 
@@ -90,8 +88,7 @@ def test_stateless_random_ops_draw_nothing_new_unless_a_state_seeds_them() -> No
     generator = tf.random.Generator.from_seed(1)
 
     def kind(mapped: Any) -> tuple[bool, bool]:
-        function = recorded.recipe_of(lambda: tf.data.Dataset.range(9).map(mapped)).stages[-1].function
-        assert function is not None
+        function = recorded.function_of(recorded.recipe_of(lambda: tf.data.Dataset.range(9).map(mapped)).stages[-1])
         return function.random, function.draws_by_seed
 
     assert kind(lambda x: tf.random.stateless_uniform([], [x, 1])) == (False, True)
@@ -104,8 +101,7 @@ def test_a_function_that_goes_over_the_rows_of_a_batch_in_a_loop_is_known() -> N
 
     def loops(mapped: Any) -> bool:
         made = recorded.recipe_of(lambda: tf.data.Dataset.from_tensors(tf.ones([8, 4])).map(mapped))
-        function = made.stages[-1].function
-        assert function is not None
+        function = recorded.function_of(made.stages[-1])
         return function.loops_over_rows
 
     jpeg = tf.io.encode_jpeg(tf.zeros([4, 4, 3], tf.uint8))
@@ -127,8 +123,7 @@ def test_what_reads_a_table_or_draws_changes_no_state_unless_a_variable_seeds_it
 
     def kind(mapped: Any) -> tuple[bool, bool]:
         picture = tf.data.Dataset.range(9).map(lambda x: tf.fill([4, 4, 3], tf.cast(x, tf.float32)))
-        function = recorded.recipe_of(lambda: picture.map(mapped)).stages[-1].function
-        assert function is not None
+        function = recorded.function_of(recorded.recipe_of(lambda: picture.map(mapped)).stages[-1])
         return function.stateful, function.changes_state
 
     def drawn(x: Any) -> Any:
@@ -153,8 +148,7 @@ def test_a_layer_of_keras_that_draws_changes_only_its_seeds() -> None:
 
     def seeds_alone(mapped: Any) -> bool:
         picture = tf.data.Dataset.range(9).map(lambda x: tf.fill([4, 4, 3], tf.cast(x, tf.float32)))
-        function = recorded.recipe_of(lambda: picture.map(mapped)).stages[-1].function
-        assert function is not None
+        function = recorded.function_of(recorded.recipe_of(lambda: picture.map(mapped)).stages[-1])
         assert function.random
         assert function.changes_state
         return function.changes_seeds
@@ -171,9 +165,7 @@ def of_a_file(decode: Any, then: Any) -> UserFunction:
     import tensorflow as tf
 
     files = tf.data.Dataset.from_tensors("a file")
-    function = recorded.recipe_of(lambda: files.map(lambda x: then(decode(x)))).stages[-1].function
-    assert function is not None
-    return function
+    return recorded.function_of(recorded.recipe_of(lambda: files.map(lambda x: then(decode(x)))).stages[-1])
 
 
 def test_what_crops_the_pictures_that_it_decodes_is_told() -> None:
@@ -266,8 +258,7 @@ def test_an_interleave_draws_if_what_it_opens_does() -> None:
         # With a seed of its own: another test may have set one for all, and TensorFlow then warns of functions.
         return tf.data.Dataset.range(x).map(lambda y: tf.cast(y, tf.float32) + tf.random.normal([], seed=1))
 
-    function = recorded.recipe_of(lambda: tf.data.Dataset.range(9).interleave(opened)).stages[-1].function
-    assert function is not None
+    function = recorded.function_of(recorded.recipe_of(lambda: tf.data.Dataset.range(9).interleave(opened)).stages[-1])
     assert (function.random, function.changes_state) == (True, False)
 
 
@@ -469,8 +460,7 @@ def test_generators_and_odd_elements() -> None:
     recipe = recorded.recipe_of(lambda: tf.data.Dataset.from_generator(rows, output_signature=signature))
     assert labels(recipe) == ["from_generator(rows)"]
     assert _text(recipe.stages[0]) == "(ragged int32[2, ?], sparse int32[1, 2], string[...])"
-    function = recipe.stages[0].function
-    assert function is not None
+    function = recorded.function_of(recipe.stages[0])
     assert function.python
     element = next(iter(recipe.dataset(0)))
     assert [path for path, _ in describe.components(element)] == ["0", "1", "2"]
@@ -859,8 +849,7 @@ def test_candidate_samplers_draw() -> None:
 
     with Recording() as recording:
         data = tf.data.Dataset.range(9).map(negatives)
-    function = recording.recipe(data).stages[1].function
-    assert function is not None
+    function = recorded.function_of(recording.recipe(data).stages[1])
     assert function.random
 
 
@@ -1155,6 +1144,13 @@ def read(path: Any) -> Any:
     return tf.strings.length(tf.io.read_file(path))
 
 
+def parts_of(mapped: Callable[[Any], Any], count: int = 3) -> tuple[Any, Any]:
+    import tensorflow as tf
+
+    files = mapped(tf.data.Dataset.list_files(str(Path(__file__).parent / "*.py"), shuffle=False))
+    return files.take(count), files.skip(count)
+
+
 @pytest.mark.parametrize(
     ("mapped", "told"),
     [
@@ -1170,23 +1166,19 @@ def read(path: Any) -> Any:
 def test_parts_that_are_divided_behind_a_map_that_reads_files_are_to_be_divided_in_front_of_it(
     mapped: Callable[[Any], Any], told: str | None
 ) -> None:
-    import tensorflow as tf
-
-    def parts(count: int = 3) -> tuple[Any, Any]:
-        files = mapped(tf.data.Dataset.list_files(str(Path(__file__).parent / "*.py"), shuffle=False))
-        return files.take(count), files.skip(count)
-
-    notes = recorded.recipe_of(lambda: parts()[0]).warnings
-    assert recorded.recipe_of(lambda: parts(0)[0]).warnings == (), "a take of nothing makes nothing"
+    notes = recorded.recipe_of(lambda: parts_of(mapped)[0]).warnings
     assert len(notes) == (told is not None)
     assert all(told is not None and note.endswith(told) for note in notes)
-    assert recorded.recipe_of(lambda: parts()[1]).warnings == (), "what training drops is told with what it takes"
 
+
+def test_nothing_is_said_of_parts_that_are_not_trained_on_of_none_and_of_what_is_kept() -> None:
     def keeping() -> tuple[Any, Any]:
-        training, validation = parts()
+        training, validation = parts_of(lambda paths: paths.map(read))
         return training, validation.cache()
 
     assert recorded.recipe_of(lambda: keeping()[0]).warnings == ()
+    assert recorded.recipe_of(lambda: parts_of(lambda paths: paths.map(read), 0)[0]).warnings == ()
+    assert recorded.recipe_of(lambda: parts_of(lambda paths: paths.map(read))[1]).warnings == ()
 
 
 @pytest.mark.parametrize("shuffled_again", [False, True])

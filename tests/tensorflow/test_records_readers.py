@@ -90,6 +90,7 @@ def test_models_train_on_the_same_samples_as_with_feed_dict(run_scenario: RunSce
     losses = images.losses(session)
     np.testing.assert_allclose(losses[str(WAYS[0])], losses["feed_dict"], rtol=1e-3)
     queues = [{state.name for state in record.queue_depths} for record in session.trials if record.queue_depths]
+    assert queues
     assert all(names == {"file_names", "samples"} for names in queues)
 
 

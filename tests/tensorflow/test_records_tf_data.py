@@ -174,12 +174,6 @@ def test_a_record_that_its_file_does_not_give_leaves_the_others_their_numbers(ho
     assert numbers(source, how, batches=3).tolist() == kept
 
 
-def test_a_spoiled_image_is_skipped_by_a_trial_of_equal_work(run_scenario: RunScenario, tmp_path: Path) -> None:
-    images.spoil(images.make(tmp_path))
-    ways = variants(graph={"parallel_calls": 2}, generator={"from_generator": True})
-    assert_equal_work(images.train(run_scenario, tmp_path, *ways, model=images.FED, on_error="skip"))
-
-
 def test_a_cache_on_disk_goes_with_its_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     seen: list[Path] = []
@@ -200,15 +194,6 @@ def test_one_seed_is_one_order_whatever_else_the_pipeline_does() -> None:
         return [int(number) for batch in found.batches for number in batch[0]]
 
     assert order(3) == order(3, prefetch=0, cache="samples") != order(4)
-
-
-def test_a_generator_that_raises_ends_the_trial_with_its_own_words(run_scenario: RunScenario, tmp_path: Path) -> None:
-    folder = images.make(tmp_path)
-    bad = images.spoil(folder)
-    session = images.train(run_scenario, folder, *variants(generator={"from_generator": True}), model=images.FED)
-    record = session.trials[0]
-    assert record.status == "failed"
-    assert (record.reason or "").startswith(f"{bad} cannot be decoded")
 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch": 0}, {"shuffle": 6}], ids=str)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pipeline_bench.model.session import load
+from tests.tensorflow.programs import line_of, run, run_command, run_plain
 
 SCRIPT = """
 import multiprocessing, os, signal, subprocess, sys, time
@@ -31,10 +30,14 @@ def train(epochs, data=None):
     model.compile("sgd", "mse")
     model.fit(data or batches(40), epochs=epochs, verbose=0, validation_data=batches(3))
 
-def hanging():  # batches after which TensorFlow waits for ever; 5 s later comes a TERM
+def work():
+    import as_without
+    train(1)
+
+def hanging():  # batches after which TensorFlow waits for ever; 2 s later comes a TERM
     queue = tf.queue.FIFOQueue(1, [tf.float32], [[]])
     def hang(number):
-        kill = [sys.executable, "-c", f"import time, os; time.sleep(5); os.kill({os.getpid()}, {signal.SIGTERM})"]
+        kill = [sys.executable, "-c", f"import time, os; time.sleep(2); os.kill({os.getpid()}, {signal.SIGTERM})"]
         subprocess.Popen(kill)
         return number
     def last(number):
@@ -55,50 +58,47 @@ if __name__ == "__main__":
     if "fit" in sys.argv:
         train(2)
     if "worker" in sys.argv:
-        worker = multiprocessing.get_context("spawn").Process(target=train, args=(1,))
+        worker = multiprocessing.get_context("spawn").Process(target=work)
         worker.start()
         worker.join()
+        assert worker.exitcode == 0
     if "term" in sys.argv:
         train(1, hanging())
 """
 
 
-def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "train.py").write_text(script)
-    return run_command(folder, "train.py", *arguments)
-
-
-def run_command(folder: Path, *started: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, *started]
-    # Who is killed does not remove AutoGraph's files; a package is looked for where one may be installed.
-    path = os.pathsep.join(filter(None, (str(folder / "site-packages"), os.environ.get("PYTHONPATH"))))
-    variables = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": path}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False, env=variables)
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The folder of a program that trains in several ways, and what it left when a signal had ended it."""
+    folder = tmp_path_factory.mktemp("ended")
+    (folder / "as_without.py").write_text(AS_WITHOUT)
+    return folder, run(folder, SCRIPT, "loop", "fit", "worker", "term")
 
 
 def test_a_fit_a_loop_and_a_spawned_worker_are_measured_without_an_edit_until_a_signal_ends_them(
-    tmp_path: Path,
+    ended: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
-    done = run(tmp_path, SCRIPT, "loop", "fit", "worker", "term")
+    folder, done = ended
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     told = [line for line in done.stderr.splitlines() if line.startswith("pipeline-bench: ")]
     assert any("was killed" in line for line in told)  # in the middle of a call in C
     (where,) = [line for line in told if "went: start-up and imports" in line and "between epochs" in line]
     for part in ("first step", "input wait", "compute and host", "validation"):
         assert part in where
-    loop = next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if "as_numpy_iterator" in line)
+    loop = line_of(SCRIPT, "as_numpy_iterator")
     whole = [line for line in told if not line.startswith("pipeline-bench:   ") and "was killed" not in line]
     names = sorted(line.split(": ")[1].partition(", process")[0] for line in whole)
-    fits = ["fit 1 of train.py", "fit 2 of train.py", "fit of train.py"]
-    assert names == ["between the calls of fit", *fits, f"loop of train.py:{loop}", "next", "whole command"]
-    steps = dict(re.findall(r"pipeline-bench: (fit.* of train\.py), process \d+: (\d+) steps", done.stderr))
-    assert steps == {"fit 1 of train.py": "72", "fit 2 of train.py": "36", "fit of train.py": "36"}  # a worker's
-    assert sum("input-bound" in line and "not input-bound" not in line for line in told) == 3  # how severe, is a load's
+    fits = [f"fit {number} of train.py" for number in (1, 1, 2, 3)]
+    loops = [f"loop of as_without.py:{line_of(AS_WITHOUT, '# the loop')}", f"loop of train.py:{loop}"]
+    assert names == ["between the calls of fit", *fits, *loops, "next", "not watched", "whole command"]
+    steps = re.findall(r"pipeline-bench: fit (\d) of train\.py, process \d+: (\d+) steps", done.stderr)
+    assert sorted(steps) == [("1", "10"), ("1", "72"), ("2", "36"), ("3", "36")]  # the first and the last: a worker's
+    assert sum("input-bound" in line and "not input-bound" not in line for line in told) == 4  # how severe, is a load's
     assert done.stderr.count("nothing was seen to train on them") == 1  # the loop's
     assert told[-1].endswith("pipeline-bench diagnose train.py --training 1 -- loop fit worker term")  # not the loop
-    waits = [load(folder).results[0].input_wait_share.value for folder in (tmp_path / "reports").iterdir()]
-    assert len(waits) == 4
-    assert all(wait is not None and wait > 0.2 for wait in waits)
+    waits = sorted(load(each).results[0].input_wait_share.value or 0.0 for each in (folder / "reports").iterdir())
+    assert len(waits) == 6
+    assert waits[1] > 0.2, "all but the fit of arrays"
 
 
 GRAPH = """
@@ -165,8 +165,7 @@ def test_loops_that_a_function_is_traced_with_are_measured_once_each_and_compute
     # A step that nothing follows has no end: of two passes two, of a pass that the loop saw the end of none.
     assert sorted(counts) == [18, 20, 38, 40]
     for text in ("in data:", "= iter(data)", "for batch in strategy"):
-        at = next(number for number, line in enumerate(GRAPH.splitlines(), 1) if text in line)
-        assert f"loop of train.py:{at}: " in done.stderr
+        assert f"loop of train.py:{line_of(GRAPH, text)}: " in done.stderr
     (epoch,) = (trial.steps for trial, count in zip(trials, counts, strict=True) if count == 38 and trial.steps)
     assert epoch.wait_ns is not None
     assert epoch.wait_ns.unpack().mean() > 0.9 * 20e6  # what so long a sleep takes at the least
@@ -211,8 +210,7 @@ def test_of_an_installed_package_the_loops_that_train_are_measured_and_not_those
     assert done.returncode == 0, done.stderr
     found = dict(re.findall(r"loop of train\.py:(\d+): (\d+) steps", done.stderr))
     of_dataset, of_calls, of_iterators = (
-        str(next(number for number, line in enumerate(LOOKS.splitlines(), 1) if comment in line))
-        for comment in ("# of a dataset", "# on an array", "# of an iterator each")
+        str(line_of(LOOKS, comment)) for comment in ("# of a dataset", "# on an array", "# of an iterator each")
     )
     assert set(found) == {of_dataset, of_calls, of_iterators}, done.stderr
     assert done.stderr.count("it makes an iterator for every batch") == 1
@@ -459,9 +457,7 @@ def test_a_function_that_was_watched_and_saved_runs_where_nothing_is_watched(tmp
     done = run(tmp_path, SAVED)
     assert (done.returncode, done.stdout) == (0, "45.0\n"), done.stderr
     assert "loop of train.py:9: 8 steps" in done.stderr
-    plain = subprocess.run(
-        [sys.executable, "train.py", "saved"], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
-    )
+    plain = run_plain(tmp_path, "saved")
     assert (plain.returncode, plain.stdout) == (0, "45.0\n"), plain.stderr
 
 
@@ -554,17 +550,17 @@ model.fit(ones, ones, batch_size=4, verbose=2, callbacks=own)
 """
 
 
-def test_a_program_does_as_without_and_a_step_that_its_signature_gives_an_iterator_is_measured(tmp_path: Path) -> None:
-    done = run(tmp_path, AS_WITHOUT)
-    assert done.returncode == 0, done.stderr
+def test_a_program_does_as_without_and_a_step_that_its_signature_gives_an_iterator_is_measured(
+    ended: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    _, done = ended
     methods, calls, *bars = done.stdout.splitlines()
     assert methods == "3 methods"
     assert calls == str([*[7] * 12, 0, 0])
     assert len(bars) == 1, "a second CallbackList would show a second line"
     assert "a fit that gets Keras' own CallbackList" in done.stderr
-    assert "pipeline-bench: fit of train.py: " in done.stderr
-    line = next(number for number, text in enumerate(AS_WITHOUT.splitlines(), 1) if text.endswith("# the loop"))
-    (loop,) = [text for text in done.stderr.splitlines() if f"loop of train.py:{line}: " in text]
+    line = line_of(AS_WITHOUT, "# the loop")
+    (loop,) = [text for text in done.stderr.splitlines() if f"loop of as_without.py:{line}, process " in text]
     assert "severely input-bound" in loop
 
 

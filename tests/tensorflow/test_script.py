@@ -36,7 +36,6 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "model.compile('sgd', 'mse', steps_per_execution=4)\nmodel.fit(np.zeros([99, 1]), np.zeros(99))",
         ["arrays", True, 8],
     ),
-    "main": ("if __name__ == '__main__':\n    model.fit(data)", [10, True, 8]),
     "guarded": (
         "try:\n    model.fit(data)\nexcept Exception:\n    sys.exit(5)\nfinally:\n    open('after', 'w')",
         [10, True, 8],
@@ -100,21 +99,6 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "            with tf.GradientTape(): pass\n        now = tf.data.Dataset.range(3).batch(1)\ntrain()",
         [10, False, 10, True],
     ),
-    "another_in_each_outer_round": (
-        "for fold in range(3):\n    now = tf.data.Dataset.range(3).batch(1)\n    for epoch in range(3):\n"
-        "        for x in now:\n            with tf.GradientTape(): pass",
-        [3, False, 10, False],
-    ),
-    "one_of_several_in_each_round": (
-        "both, now = [data, data], data\nfor phase in range(2):\n    for x, y in now:\n"
-        "        with tf.GradientTape(): pass\n    now = both[phase]",
-        [10, False, 9, False],
-    ),
-    "made_of_the_same_in_each_round": (
-        "now = data\nfor epoch in range(3):\n    for x, y in now:\n        with tf.GradientTape(): pass\n"
-        "    now = data.shuffle(9)",
-        [10, False, 9, False],
-    ),
     "left_by_its_count": (
         "limit = 6\nfor epoch in range(2):\n    for i, (x, y) in enumerate(data):\n"
         "        with tf.GradientTape(): pass\n        if i == limit - 1:\n            print(i)\n            break",
@@ -151,15 +135,21 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         [-1, False, 7, 12],
     ),
     "loop": ("next(iter(data.take(3)))\nfor x, y in data:\n    x + 1", [10, False, 8]),
+    "through_a_generator": (
+        "def halves(data):\n    for x, y in data:\n        yield x / 2\n"
+        "for x in halves(data):\n    with tf.GradientTape(): pass",
+        [10, False, 8, "halves, through_a_generator.py:7"],
+    ),
+    "in_a_generator": (
+        "def losses(data):\n    for x, y in data:\n        with tf.GradientTape(): yield x\n"
+        "for loss in losses(data): pass",
+        [10, False, 8, ""],
+    ),
     "one_shot_iterator": (
         "v1 = tf.compat.v1.data\nv1.Dataset.range(9).make_one_shot_iterator().get_next()\n"
         "batches = v1.make_one_shot_iterator(data.take(7))\nfor _ in range(7):\n"
         "    x, y = batches.get_next()\n    with tf.GradientTape(): pass",
         [7, False, 9],
-    ),
-    "iterator": (
-        "@tf.function\ndef step(batches):\n    return next(batches)\nnext(iter(data))\nstep(iter(data.take(5)))",
-        [5, False, 11],
     ),
     "iterator_of_two": (
         "@tf.function\ndef step(batches):\n    return next(batches)\n"
@@ -260,19 +250,9 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "            self.generator()\nGan().train(data)",
         [10, True, 14],
     ),
-    "step_again": (
-        "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\n"
-        "for x, y in data:\n    for _ in range(3):\n        step(x)",
-        [10, True, 10],
-    ),
     "train_on_batch_again": (
         "for x, y in data:\n    model.train_on_batch(x, y)\n    model.train_on_batch(x, y)",
         [10, True, 7],
-    ),
-    "step_of_noise_for_the_batch": (
-        "@tf.function\ndef step(x, noise):\n    with tf.GradientTape(): return x + noise\n"
-        "for x, y in data.take(5):\n    noise = tf.random.normal([len(x), 1])\n    step(x, noise)",
-        [5, False, 10],
     ),
     "step_beside_a_generator": (
         "from threading import Event\ndraws = Event()\n"
@@ -389,10 +369,6 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "class Own(keras.utils.PyDataset):\n    def __len__(self): return 3\nmodel.fit(Own())",
         ["PyDataset", True, 9],
     ),
-    "backend": (
-        "import os\nassert os.environ['KERAS_BACKEND']\nmodel.fit(data)",
-        [10, True, 9],
-    ),
     "prepares_in_fit": (
         "class Preparing(keras.Model):\n"
         "    def train_step(self, batch): return {'loss': tf.reduce_sum(batch[0])}\n"
@@ -459,7 +435,6 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "model.fit(data, verbose=0)  # training 5",
         "has no training 5 it has 1: no_such.py:7",
     ),
-    "arrays": ("model.fit(np.zeros([8, 1]), np.zeros(8))", ["arrays", True, 7]),
     "bare": (
         "x = tf.Variable(1.0)\nfor step in range(10**9):\n    with tf.GradientTape() as tape: y = x * x\n"
         "    tape.gradient(y, x)",
@@ -519,7 +494,6 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "old.fit(np.zeros([8, 1]), np.zeros(8))",
         "so that what the fit of keras_2_eager_off.py:11 takes cannot be inspected take that call out",
     ),
-    "nothing": ("print('done')", "ran to its end, and no training was found"),
     "nothing_of_jax": (
         "import types\njax = types.ModuleType('jax')\nfor x in np.ones([9, 1]): x + 1",
         "`pipeline-bench run -- python nothing_of_jax.py --epochs 3` says how long each of its trainings waits for its "
@@ -576,8 +550,10 @@ def reach(name):
             found.append(training.later_fits)
         if name == "graph_loop_over_an_argument":
             assert [each.name for each in training.datasets] == ["", "data"], training.datasets
-        if name in ("passes_once", "preview", "left_by_its_count", "left_behind_its_end") or name.endswith("_round"):
+        if name in ("passes_once", "preview", "left_by_its_count", "left_behind_its_end", "another_in_each_round"):
             found.append(training.never_reads_again)
+        if name in ("through_a_generator", "in_a_generator"):
+            found.append(training.handed_on_by)
         if name == "counted_loop":
             found.append(training.steps)
         if name == "validates_by_the_step_that_trains":
@@ -586,7 +562,7 @@ def reach(name):
             found.append(trained.dataset)
         eager = {"step_that_runs_eagerly": "functions", "preview": "no-function", "flax": None, "distributed": None}
         assert name not in eager or training.eager == eager[name], training.eager
-        parts = {"step_among_others": "critic", "step_again": "step", "train_on_batch_again": "train_on_batch"}
+        parts = {"step_among_others": "critic", "train_on_batch_again": "train_on_batch"}
         assert training.model is None or training.part == parts.get(name, ""), training.part
         calls = {"fit": 1, "several_a_call": 4, "in_scopes": None, "keras_2": 1, "fit_on_each_batch": None}
         assert name not in calls or training.steps_a_call == calls[name], training.steps_a_call
@@ -636,13 +612,20 @@ def tell(name):
 gc.collect()
 gc.freeze()  # else each fork looks through all that was imported
 WAITED = ("guarded", "tries_again", "within_with", "thread", "second_thread", "interrupted", "frees")
-parent = os.getpid()
+parent, waited = os.getpid(), []
 processes.end_with_parent(os.getppid())  # a script that never ends must not outlive a run that is given up
 for name in sys.argv[1:]:
     pid = os.fork()  # as each trial is a fork, whose main thread is never given back
     if pid == 0:
         processes.end_with_parent(parent)
         main_thread.lend(lambda: tell(name))
+    if name in WAITED:
+        waited.append(pid)
+    else:
+        os.waitpid(pid, 0)
+    if name.startswith("keras_2"):
+        import tf_keras  # once for those that come, and not in each of them
+for pid in waited:
     os.waitpid(pid, 0)
 """
 
@@ -651,9 +634,15 @@ BROADER = {
     *("fit_by_name", "guarded", "thread_behind_the_end", "mixed", "left_behind_its_end", "neighbour", "few_batches"),
     *("distributed_in_a_graph", "step_of_a_turned_part", "flax", "fit_of_an_iterator", "many_ops_in_a_model", "gan"),
     *("starts_processes", "keras_2_arrays", "keras_2_eager_off", "second_loop", "third_beside", "bare_graph", "within"),
-    *("as_numpy", "exits", "raises", "bare_batches", "no_dataset", "interrupted", "evaluates_first"),
+    *("as_numpy", "exits", "raises", "bare_batches", "no_dataset", "interrupted", "evaluates_first", "graph_loop"),
+    *("fit_in_a_callback", "keras_2_num_batches", "keras_2_zip"),
 }
 """Scripts beside which the default run has one that is much the same."""
+BARE = {
+    *("needs", "made_before", "refuses_a_second_run", "ends_well_without", "idle_pool", "reads", "nothing_of_jax"),
+    *("exits", "no_dataset"),
+}
+"""Scripts that use neither the data nor the model."""
 
 
 @pytest.fixture(scope="module")
@@ -663,7 +652,7 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         each for each in request.session.items if isinstance(each, pytest.Function) and each.path == request.path
     ]
     asked = {each.callspec.params["name"] for each in selected if "found" in each.fixturenames}
-    names = [name for name in SCRIPTS if name in asked]
+    names = sorted((name for name in SCRIPTS if name in asked), key=lambda name: name.startswith("keras_2"))
     folder = tmp_path_factory.mktemp("scripts")
     files = {"within": "within/__main__.py", "within.train": "within/train.py"}
     (folder / "site-packages").mkdir()
@@ -671,7 +660,8 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     (folder / "within" / "__init__.py").touch()
     (folder / "within" / "helper.py").write_text("def take(data):\n    return data.take(3)\n")
     for name, (body, _) in SCRIPTS.items():
-        (folder / files.get(name, f"{name}.py")).write_text(HEAD + body)
+        head = HEAD.partition("data = ")[0] if name in BARE else HEAD
+        (folder / files.get(name, f"{name}.py")).write_text(head + body)
     (folder / "site-packages" / "helper.py").write_text(
         "def bar(data):\n    for each in data:\n        yield each[1]\n"
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.tensorflow.programs import line_of, run, run_plain
 
 SCRIPT = """
 import sys, time
@@ -74,20 +74,12 @@ for kind in (feeds, takes_from_a_queue, takes_from_an_iterator):
 """
 
 
-def run(folder: Path, *before: str) -> subprocess.CompletedProcess[str]:
-    (folder / "train.py").write_text(SCRIPT)
-    command = [*before, sys.executable, "train.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=True)
-
-
 @pytest.mark.slow
 def test_a_loop_over_session_run_is_measured_whatever_feeds_it_and_trains_as_without(tmp_path: Path) -> None:
-    watched = run(tmp_path, sys.executable, "-m", "pipeline_bench", "run", "--")
-    assert watched.stdout == run(tmp_path).stdout
-    lines = {
-        name: next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if line.endswith(f"# {name}"))
-        for name in ("feeds", "queue", "iterator")
-    }
+    watched, plain = run(tmp_path, SCRIPT), run_plain(tmp_path)
+    assert (watched.returncode, plain.returncode) == (0, 0), watched.stderr
+    assert watched.stdout == plain.stdout
+    lines = {name: line_of(SCRIPT, f"# {name}") for name in ("feeds", "queue", "iterator")}
     left_out = r"(?:, \d+ without other work beside them,)?"  # on a busy machine
     pattern = rf"loop of train\.py:(\d+): (\d+) steps{left_out} of ([\d.]+) ms; input wait ([\d.]+) ms"
     told = re.findall(pattern, watched.stderr)

@@ -21,7 +21,7 @@ from pipeline_bench.sources import RecordError, datasets, images, synthetic_data
 from pipeline_bench.sources.records import FileOptions, RecordSource
 from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import without_ceilings
+from tests.trials import losses, without_ceilings
 
 MADE = {
     "image_folder": SyntheticDataset("image_folder", 23, 23, 20, uneven=True),
@@ -302,12 +302,11 @@ def test_every_source_trains_on_equal_samples_under_feed_dict_and_tf_data(
     for name in ("python", "graph"):
         result = session.result(name)
         assert result.work.status == "equal", result.work.text
-    losses = {trial.variant: trial.steps.loss.unpack() for trial in session.trials if trial.steps is not None}
-    np.testing.assert_allclose(losses["python"], losses["graph"], rtol=1e-4)
+    python, graph = (losses(record) for record in session.trials)
+    np.testing.assert_allclose(python, graph, rtol=1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("commands_share_server")
 @pytest.mark.usefixtures("commands_share_server")
 def test_a_comparison_makes_its_data_once(tmp_path: Path) -> None:
     document: dict[str, Any] = {

@@ -138,6 +138,8 @@ def test_the_slow_stage_costs_the_most_for_one_element_of_the_sink() -> None:
     assert costs[1].elements == 8
     assert costs[1].elapsed_ns is not None
     assert costs[1].elapsed_ns > 8 * 4e6
+    assert costs[1].cpu_ns is not None
+    assert costs[1].cpu_ns < costs[1].elapsed_ns / 2, "a sleep is no CPU time"
     assert costs[3].elapsed_ns is not None
     assert costs[3].elapsed_ns < costs[1].elapsed_ns / 2, "the batch does not wait for the slow map"
 
@@ -149,14 +151,6 @@ def test_the_users_own_options_hold_for_each_stage() -> None:
     theirs = numbers().with_options(options).options()  # as a dataset gives them: not to be changed any more
     chain = Chain().source("range", numbers).add("map", lambda data: data.map(lambda value: value + 1))
     assert [cost.reason for cost in chain.measured(options=theirs)] == [None, None]
-
-
-@pytest.mark.usefixtures("briefly")
-def test_a_sleep_is_elapsed_and_not_cpu_time() -> None:
-    cost = Chain().source("range", numbers).add("map", lambda data: data.map(in_python)).measured()[1]
-    assert cost.elapsed_ns is not None
-    assert cost.cpu_ns is not None
-    assert cost.cpu_ns < cost.elapsed_ns / 2
 
 
 def test_a_filter_needs_more_elements_than_it_gives() -> None:
@@ -320,11 +314,9 @@ def test_a_stage_is_waited_for_as_long_as_the_pipelines_own_first_element_took(
     assert costs[0].late is not measured
 
 
-def test_a_filter_that_lets_nothing_through_is_told_in_time() -> None:
+def test_a_filter_that_lets_nothing_through_is_told() -> None:
     chain = Chain().source("range", numbers).add("filter", lambda data: data.filter(none))
-    start_s = time.monotonic()
     costs = chain.add("batch", batched, batch_size=8).measured(6)
-    assert time.monotonic() - start_s < 20
     assert costs[1].elapsed_ns is None
     assert "none of its" in (costs[1].reason or "")
     assert "no element to feed it with" in (costs[2].reason or "")
@@ -337,6 +329,7 @@ def test_what_a_stage_raises_is_its_reason_and_no_failure() -> None:
     assert costs[0].elapsed_ns is not None
 
 
+@pytest.mark.usefixtures("briefly")
 def test_what_comes_after_a_stage_that_failed_alone_is_fed_by_the_pipeline_itself() -> None:
     """`filter` gets none of the first elements through; the pipeline gives some later."""
     chain = Chain().source("range", numbers).add("filter", lambda dataset: dataset.filter(late)).add("map", doubled)
@@ -359,6 +352,7 @@ def test_a_stage_whose_errors_are_ignored_is_measured_without_the_elements_that_
     assert [cost.elements for cost in costs] == [8, 8, 8, 1]
 
 
+@pytest.mark.usefixtures("briefly")
 def test_an_asserted_cardinality_costs_nothing_and_hands_on_what_feeds_it() -> None:
     chain = Chain().source("range", numbers)
     chain.stages.append(Stage(id=1, method="apply", inputs=(0,), function=UserFunction(name="assert_cardinality")))
@@ -381,7 +375,6 @@ def test_a_stage_whose_windows_do_not_come_in_time_is_measured_by_single_element
 
 
 @pytest.mark.usefixtures("briefly")
-@pytest.mark.usefixtures("briefly")
 @pytest.mark.parametrize("method", ["skip", "shard"])
 def test_what_comes_after_a_stage_that_leaves_out_more_than_is_kept_is_measured(method: str) -> None:
     most = throughput._KEPT_MOST
@@ -400,6 +393,7 @@ def test_what_comes_after_a_stage_that_leaves_out_more_than_is_kept_is_measured(
     assert costs[2].elapsed_ns > 4e6
 
 
+@pytest.mark.usefixtures("briefly")
 @pytest.mark.parametrize("method", ["cache", pytest.param("snapshot", marks=pytest.mark.slow)])
 def test_before_a_cache_nothing_is_spent_once_it_is_full(method: str, tmp_path: Path) -> None:
     def kept(data: Any) -> Any:  # in files of its own each time, as a trial has it
@@ -444,6 +438,7 @@ def test_several_inputs() -> None:
     assert [cost.elements for cost in chain.measured()] == [1, 1, 1, 1]
 
 
+@pytest.mark.usefixtures("briefly")
 def test_windows_of_datasets_feed_the_next_stage() -> None:
     chain = Chain().source("range", numbers).add("window", lambda data: data.window(5), size=5)
     costs = chain.add("flat_map", lambda data: data.flat_map(lambda window: window.batch(5))).measured()

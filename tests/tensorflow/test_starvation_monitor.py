@@ -22,6 +22,9 @@ import pytest
 
 import pipeline_bench
 from pipeline_bench.analysis import wall_time
+from pipeline_bench.model.job import WallTime
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialSteps
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
@@ -106,10 +109,26 @@ def fitted_with(model: Any, callbacks: list[Any], data: Any, **arguments: Any) -
     return callback
 
 
+def session_of(callback: StarvationMonitor) -> Session:
+    assert callback.session is not None
+    return callback.session
+
+
+def steps_of(callback: StarvationMonitor) -> TrialSteps:
+    steps = session_of(callback).trials[0].steps
+    assert steps is not None
+    return steps
+
+
+def wall_time_of(callback: StarvationMonitor) -> WallTime:
+    found = session_of(callback).wall_time
+    assert found is not None
+    return found
+
+
 def wait_ms(callback: StarvationMonitor) -> float:
     """The mean input wait of a step."""
-    assert callback.session is not None
-    found = callback.session.results[0].input_wait_ms.value
+    found = session_of(callback).results[0].input_wait_ms.value
     assert found is not None
     return found
 
@@ -117,7 +136,6 @@ def wait_ms(callback: StarvationMonitor) -> float:
 @pytest.mark.parametrize(
     "compiled",
     [
-        {},
         {"steps_per_execution": 3},
         pytest.param({"run_eagerly": True}, marks=pytest.mark.slow),
         pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
@@ -127,10 +145,8 @@ def wait_ms(callback: StarvationMonitor) -> float:
 def test_a_slow_dataset_is_waited_for_however_the_step_runs(compiled: dict[str, Any]) -> None:
     callback = fitted(network(**compiled), slowly())
     assert wait_ms(callback) >= WAITED_MS
-    assert callback.session is not None
-    assert callback.session.wall_time is not None
     in_graph = "run_eagerly" not in compiled
-    assert callback.session.wall_time.steps_a_call == (compiled.get("steps_per_execution", 1) if in_graph else None)
+    assert wall_time_of(callback).steps_a_call == (compiled.get("steps_per_execution", 1) if in_graph else None)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +159,7 @@ def test_a_slow_dataset_is_waited_for_however_the_step_runs(compiled: dict[str, 
     ids=["PyDataset", "generator", "class weights"],
 )
 def test_every_kind_of_input_is_measured(arguments: Any) -> None:
-    assert wait_ms(fitted(network(), **arguments())) > 0
+    assert wait_ms(fitted(network(), **arguments())) > WAITED_MS / 4
 
 
 def test_arrays_with_validation_are_measured_without_the_validation() -> None:
@@ -159,8 +175,7 @@ def test_arrays_with_validation_are_measured_without_the_validation() -> None:
     )
     assert callback.session is not None
     assert callback.session.results[0].input_wait_share.value is not None
-    steps = callback.session.trials[0].steps
-    assert steps is not None
+    steps = steps_of(callback)
     between_ns = steps.start_ns.unpack()[1:] - steps.end_ns.unpack()[:-1]
     assert between_ns.sum() >= 2 * 2 * 0.2e9  # two of the three validations, of two batches each, lie between steps
 
@@ -198,29 +213,22 @@ def test_of_several_steps_a_call_only_what_a_step_is_blocked_is_its_wait() -> No
 
     model = Slow()
     model.compile(steps_per_execution=8)
-    session = fitted(model, slowly(2 * DELAY_S)).session
-    assert session is not None
-    steps = session.trials[0].steps
-    assert steps is not None
+    steps = steps_of(fitted(model, slowly(2 * DELAY_S)))
     assert steps.wait_ns is not None
     blocked_ns = (steps.end_ns.unpack() - steps.start_ns.unpack()) - 0.98e9 * 2 * DELAY_S
     assert (steps.wait_ns.unpack() <= blocked_ns).all()
 
 
 def test_the_wait_for_the_first_batch_of_an_epoch_is_that_of_no_other_batch_of_its_call() -> None:
-    session = fitted(network(steps_per_execution=STEPS), slowly(), epochs=3).session
-    assert session is not None
-    assert session.wall_time is not None
-    first, *later = session.wall_time.epochs
+    time_spent = wall_time_of(fitted(network(steps_per_execution=STEPS), slowly(), epochs=3))
+    first, *later = time_spent.epochs
     assert (first.steps, [epoch.steps for epoch in later]) == (0, [STEPS] * 2)
     assert [0 < (epoch.first_wait_ns or 0) < (epoch.wait_ns or 0) / 2 for epoch in later] == [True] * 2
 
 
 def test_the_first_epoch_of_a_resumed_training_has_the_number_that_keras_gives_it() -> None:
-    session = fitted(network(), slowly(0.0), initial_epoch=50, epochs=52).session
-    assert session is not None
-    assert session.wall_time is not None
-    assert (session.wall_time.initial_epoch, len(session.wall_time.epochs)) == (50, 2)
+    time_spent = wall_time_of(fitted(network(), slowly(0.0), initial_epoch=50, epochs=52))
+    assert (time_spent.initial_epoch, len(time_spent.epochs)) == (50, 2)
 
 
 def test_the_steps_of_calls_of_several_are_seen_while_their_epoch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,9 +244,7 @@ def test_the_steps_of_calls_of_several_are_seen_while_their_epoch_runs(monkeypat
     model = network(steps_per_execution=8)
     model.fit(slowly(0.001), verbose=0, callbacks=[Looks(), callback])
     assert seen == [0, 0, 8, 16, 24]  # without the very first call, and that which has just ended
-    assert callback.session is not None
-    steps = callback.session.trials[0].steps
-    assert steps is not None
+    steps = steps_of(callback)
     assert steps.steps is not None
     assert int(steps.steps.unpack().sum()) == STEPS
     assert steps.wait_ns is not None
@@ -248,18 +254,14 @@ def test_the_steps_of_calls_of_several_are_seen_while_their_epoch_runs(monkeypat
     ("data", "arguments"),
     [
         (slowly(0).filter(lambda x, y: True), {}),
-        (slowly(0).repeat(), {"steps_per_epoch": 20}),
         (slowly(0).repeat(), {"steps_per_epoch": 17}),
     ],
-    ids=["no known length", "less than two calls", "a step more than a call"],
+    ids=["no known length", "a step more than a call"],
 )
 def test_the_steps_of_a_call_are_those_that_it_trained(data: Any, arguments: dict[str, Any]) -> None:
     """Keras trains whole calls, also where an epoch's steps are no multiple, until there are no more batches."""
     model = network(steps_per_execution=16)
-    session = fitted(model, data, epochs=2, **arguments).session
-    assert session is not None
-    steps = session.trials[0].steps
-    assert steps is not None
+    steps = steps_of(fitted(model, data, epochs=2, **arguments))
     assert steps.steps is not None
     assert int(steps.steps.unpack().sum()) == int(model.optimizer.iterations.numpy())
 
@@ -274,10 +276,7 @@ def test_the_steps_of_a_call_are_those_that_it_trained_where_keras_2_changes_how
     model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
     model.compile("sgd", "mse", steps_per_execution="auto")
     data = slowly(0.001, 90).apply(tf.data.experimental.assert_cardinality(90))
-    session = fitted_with(model, [Tuner()], data, epochs=2).session
-    assert session is not None
-    steps = session.trials[0].steps
-    assert steps is not None
+    steps = steps_of(fitted_with(model, [Tuner()], data, epochs=2))
     assert steps.steps is not None
     assert int(steps.steps.unpack().sum()) == int(model.optimizer.iterations.numpy()) == 180
     assert steps.wait_ns is not None
@@ -296,10 +295,7 @@ def test_a_step_that_takes_several_batches_is_one(eager: bool) -> None:
 
     model = Accumulated([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(1e-3), "mse", run_eagerly=eager)
-    session = fitted(model, slowly(0), steps_per_epoch=STEPS // 2).session
-    assert session is not None
-    steps = session.trials[0].steps
-    assert steps is not None
+    steps = steps_of(fitted(model, slowly(0), steps_per_epoch=STEPS // 2))
     assert (steps.count, steps.steps) == (STEPS // 2, None)
     assert steps.wait_ns is not None
 
@@ -325,9 +321,7 @@ def test_one_monitor_measures_one_fit_after_the_other_and_the_training_function_
     before = model.train_function
     for steps in (20, 30):
         model.fit(slowly(0.001, steps), verbose=0, callbacks=[callback])
-        assert callback.session is not None
-        assert callback.session.trials[0].steps is not None
-        assert callback.session.trials[0].steps.count == steps
+        assert steps_of(callback).count == steps
         assert wait_ms(callback) > 0
         assert model.train_function is before
 
@@ -347,9 +341,7 @@ def test_the_steps_of_a_training_function_that_a_callback_makes_anew_are_measure
     monitors = [StarvationMonitor(out=None, quiet=True) for _ in range(2)]
     model.fit(slowly(0.001, 10), epochs=3, verbose=0, callbacks=[Unfreeze(), *monitors])
     for each in monitors:
-        assert each.session is not None
-        assert each.session.trials[0].steps is not None
-        assert each.session.trials[0].steps.count == 30
+        assert steps_of(each).count == 30
     assert wait_ms(monitors[0]) > 0
 
 
@@ -366,9 +358,7 @@ def test_a_fit_of_the_same_model_within_a_callback_has_its_steps_for_itself() ->
     within = StarvationMonitor(out=None, quiet=True)
     outer = fitted_with(network(), [Within()], slowly(0.001, 10), epochs=3)
     for callback, steps in ((outer, 30), (within, 14)):
-        assert callback.session is not None
-        assert callback.session.trials[0].steps is not None
-        assert callback.session.trials[0].steps.count == steps
+        assert steps_of(callback).count == steps
     assert wait_ms(within) > 0
 
 
@@ -383,10 +373,7 @@ def test_a_function_that_a_callback_puts_around_the_training_function_is_called_
         return function(iterator)
 
     calls: list[Any] = []
-    session = fitted_with(network(), [Counts()], slowly(0.001, 10), epochs=3).session
-    assert session is not None
-    assert session.trials[0].steps is not None
-    assert session.trials[0].steps.count == 30
+    assert steps_of(fitted_with(network(), [Counts()], slowly(0.001, 10), epochs=3)).count == 30
     assert 20 <= len(calls) <= 22  # and the end of each of the two epochs
 
 
@@ -411,9 +398,10 @@ def test_a_fit_of_keras_2_is_measured_and_left_as_it_was(compiled: dict[str, Any
         tf_keras.utils.set_random_seed(3)
         model = tf_keras.Sequential([tf_keras.layers.Dropout(0.5), tf_keras.layers.Dense(1)])
         model.compile(tf_keras.optimizers.SGD(1e-3), "mse", **compiled)
+        given = slowly(DELAY_S if callbacks else 0.0)
         callbacks = [*callbacks, *([Hook()] if with_batch_hook else [])]
         counted = tf.data.experimental.assert_cardinality(STEPS)
-        data = {"x": slowly().apply(counted), "validation_data": slowly(0.0, 4), "validation_steps": 4}
+        data = {"x": given.apply(counted), "validation_data": slowly(0.0, 4), "validation_steps": 4}
         found: list[float] = model.fit(epochs=2, verbose=0, callbacks=callbacks, **data).history["loss"]
         trained = model.train_function
         model.fit(slowly(0.0).apply(counted), verbose=0)
@@ -425,11 +413,8 @@ def test_a_fit_of_keras_2_is_measured_and_left_as_it_was(compiled: dict[str, Any
     assert losses([]) == losses([callback])
     assert bool(hooked) == with_batch_hook
     assert wait_ms(callback) >= WAITED_MS
-    assert callback.session is not None
-    assert callback.session.wall_time is not None
-    assert [epoch.validation_ns > 0 for epoch in callback.session.wall_time.epochs] == [True, True]
-    steps = callback.session.trials[0].steps
-    assert steps is not None
+    assert [epoch.validation_ns > 0 for epoch in wall_time_of(callback).epochs] == [True, True]
+    steps = steps_of(callback)
     assert steps.count == 2 * STEPS // compiled.get("steps_per_execution", 1)
 
 
@@ -456,6 +441,7 @@ def test_an_epoch_has_one_line_and_its_figures_in_tensorboard(
     assert first.startswith(f"epoch 1: {STEPS - 1} steps of ")
     assert second.startswith(f"epoch 2: {STEPS} steps of ")
     assert "severely input-bound" in second
+    assert wall_time_of(callback).steps_a_call == 1
     (file,) = tmp_path.glob("events.*")
     found: dict[str, list[int]] = {}
     for record in tf.data.TFRecordDataset(str(file)):
@@ -638,11 +624,9 @@ def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_st
         pytest.skip("this Keras holds on to it, as Keras 2 with TensorFlow 2.16 does")
     callback = StarvationMonitor(out=None, quiet=True)
     assert not first_epochs_iterator_lives_on(callback)
-    assert callback.session is not None
-    assert callback.session.wall_time is not None
-    ends_s = [epoch.iterator_end_ns / 1e9 for epoch in callback.session.wall_time.epochs]
+    ends_s = [epoch.iterator_end_ns / 1e9 for epoch in wall_time_of(callback).epochs]
     assert ends_s[1] >= 0.2
-    assert dict(wall_time.parts(callback.session.wall_time))[wall_time.ITERATOR_END] >= 0.2
+    assert dict(wall_time.parts(wall_time_of(callback)))[wall_time.ITERATOR_END] >= 0.2
 
 
 def test_the_end_of_a_validations_iterator_is_one_of_iterators_in_the_first_epoch_too() -> None:
@@ -659,10 +643,8 @@ def test_the_end_of_a_validations_iterator_is_one_of_iterators_in_the_first_epoc
     model.compile("sgd", "mse")
     callback = StarvationMonitor(out=None, quiet=True)
     model.fit(slowly(0.0), validation_data=slowly(0.0), verbose=0, callbacks=[Ends(), callback])
-    assert callback.session is not None
-    assert callback.session.wall_time is not None
-    assert dict(wall_time.parts(callback.session.wall_time)).get(wall_time.ITERATOR_END, 0.0) >= 0.2
-    assert not callback.session.wall_time.queue_of_keras_2
+    assert dict(wall_time.parts(wall_time_of(callback))).get(wall_time.ITERATOR_END, 0.0) >= 0.2
+    assert not wall_time_of(callback).queue_of_keras_2
 
 
 @pytest.mark.slow
@@ -730,7 +712,8 @@ def test_what_a_signals_handler_raises_while_an_iterator_ends_reaches_the_progra
         with pytest.raises(RungError):  # noqa: PT012 - the iterator goes, and then the program goes on
             signal.setitimer(signal.ITIMER_REAL, 0.002)  # on a busy machine it rings before anything ends
             del iterator
-            time.sleep(5.0)
+            for _ in range(500):
+                time.sleep(0.01)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
@@ -746,15 +729,13 @@ def test_under_run_what_callbacks_take_is_told_wherever_they_are_called_and_once
 
     monitor = StarvationMonitor(out=None, quiet=True)
     network().fit(slowly(0.0, 4), epochs=2, verbose=0, callbacks=callback_marks.around([Slow()], monitor))
-    assert monitor.session is not None
-    assert monitor.session.wall_time is not None
-    first, second = monitor.session.wall_time.epochs
+    first, second = wall_time_of(monitor).epochs
     assert first.step_callbacks_ns < 500 * 10**6 <= first.first_step_ns
     assert min(first.callbacks_ns, second.callbacks_ns) >= 200 * 10**6
     assert second.step_callbacks_ns >= 500 * 10**6
-    parts = dict(wall_time.parts(monitor.session.wall_time))
+    parts = dict(wall_time.parts(wall_time_of(monitor)))
     assert parts[wall_time.CALLBACKS] >= 0.9
-    assert sum(parts.values()) == pytest.approx(monitor.session.wall_time.seconds)
+    assert sum(parts.values()) == pytest.approx(wall_time_of(monitor).seconds)
 
 
 class BeginsSteps(keras.callbacks.Callback):  # type: ignore[name-defined,misc]

@@ -102,7 +102,7 @@ def test_cold_and_warm_files_are_so_in_every_epoch(run_scenario: RunScenario, tm
     if not evicts(folder):
         pytest.skip("this file system does not evict: tmpfs has no other place for its pages")
     variants = [
-        {"name": state, "backend": "feed_dict", "source": {"files": {**files(folder), "page_cache": state}}}
+        {"name": state, "backend": "feed_dict", "source": {"files": {**images.files(folder), "page_cache": state}}}
         for state in ("cold", "warm")
     ]
     session = run(run_scenario, folder, *variants, latency_ms=8, steps=20)
@@ -118,10 +118,6 @@ def test_cold_and_warm_files_are_so_in_every_epoch(run_scenario: RunScenario, tm
     # The first steps also load code from storage, now and then.
     assert sum(epoch.read_bytes or 0 for epoch in warm.epochs[2:]) < cold.epochs[1].size_bytes
     assert cold.epochs[2].read_bytes is None or cold.epochs[2].read_bytes >= 0.9 * cold.epochs[2].size_bytes
-
-
-def files(folder: Path) -> dict[str, Any]:
-    return {"kind": "image_folder", "path": str(folder), "image_size": 8, "batch_size": 8}
 
 
 def test_a_ceiling_reads_no_files(run_scenario: RunScenario, folder: Path) -> None:

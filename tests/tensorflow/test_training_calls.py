@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.injection.functions import Call, Functions
+from tests.tensorflow.programs import line_of, run, run_plain
 
 SCRIPT = """
 import sys, time
@@ -87,30 +86,20 @@ if "dataset" in sys.argv:
 OF_CALLS = ("# on a batch", "# by a function", "# in eager code")
 
 
-def run(folder: Path, *before: str, arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    (folder / "train.py").write_text(SCRIPT)
-    command = [*before, sys.executable, "train.py", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=True)
-
-
-def line_of(comment: str) -> int:
-    return next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if comment in line)
-
-
 @pytest.mark.slow
 def test_a_loop_that_hands_over_its_batches_is_measured_and_trains_as_without(tmp_path: Path) -> None:
-    plain = run(tmp_path)
-    watched = run(tmp_path, sys.executable, "-m", "pipeline_bench", "run", "--", arguments=("dataset",))
+    watched, plain = run(tmp_path, SCRIPT, "dataset"), run_plain(tmp_path)
+    assert (watched.returncode, plain.returncode) == (0, 0), watched.stderr
     assert watched.stdout == plain.stdout
     told = watched.stderr
     found = dict(re.findall(r"loop of train\.py:(\d+): (\d+) steps", told))
-    assert set(found) == {str(line_of(each)) for each in (*OF_CALLS, "in tf.data.")}, told
-    assert 50 <= int(found[str(line_of("# on a batch"))]) <= 60
-    assert 50 <= int(found[str(line_of("# in eager code"))]) <= 60
+    assert set(found) == {str(line_of(SCRIPT, each)) for each in (*OF_CALLS, "in tf.data.")}, told
+    assert 50 <= int(found[str(line_of(SCRIPT, "# on a batch"))]) <= 60
+    assert 50 <= int(found[str(line_of(SCRIPT, "# in eager code"))]) <= 60
     for name in ("calls of train_on_batch", "calls of the tf.function that trains", "steps, from the end of one to"):
         assert f"input wait is the time between two {name}" in told
     for comment in OF_CALLS:
-        wait_ms = re.search(rf"train\.py:{line_of(comment)}: .*?input wait ([\d.]+) ms", told)
+        wait_ms = re.search(rf"train\.py:{line_of(SCRIPT, comment)}: .*?input wait ([\d.]+) ms", told)
         assert wait_ms is not None, told
         assert float(wait_ms[1]) > 9.8, told  # what so long a sleep takes at the least, however long the step is
 

@@ -318,6 +318,12 @@ def pending() -> Session:
     return session.model_copy(update={"trials": (), "results": nothing})
 
 
+def with_result(made: Session, variant: str, /, **changes: Any) -> Session:
+    """The session with another result of one variant."""
+    results = tuple(r.model_copy(update=changes) if r.variant == variant else r for r in made.results)
+    return made.model_copy(update={"results": results})
+
+
 HOSTILE = ("[red]not red[/red]", "two\nlines\x1b[2J\x07", "x" * 300, "[/]", "名前" * 40)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -41,11 +42,12 @@ class Outcome:
     """When each step of each host ended."""
 
 
+@lru_cache(maxsize=64)
 def simulate(machine: Machine, hosts: int, seed: int = 0) -> Outcome:
     random = np.random.default_rng(seed)
 
     def jittered(ms: float) -> float:
-        return float(ms * (1 + machine.jitter * random.uniform(-1, 1)))
+        return float(ms * (1 + machine.jitter * random.uniform(-1, 1))) if machine.jitter else ms
 
     free_ms = 0.0  # of the storage
     taken = [[float(random.uniform(0, machine.step_ms))] for _ in range(hosts)]

@@ -26,6 +26,7 @@ from pipeline_bench.samplers import Reading
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit import records, sessions
+from tests.unit.sessions import with_result
 
 MS = 1_000_000
 NAME = "emulated accelerator, busy {} ms a step"
@@ -168,13 +169,8 @@ def test_of_a_device_whose_verdict_is_probable_only_the_conclusion_says_probably
     planned: Session, doubted: str, text: str
 ) -> None:
     """That one variant keeps its device busy is as sure as that one; that none does as the least sure of them."""
-    probable = [
-        result.model_copy(update={"verdict": result.verdict.model_copy(update={"certainty": "probable"})})
-        if result.variant == doubted
-        else result
-        for result in planned.results
-    ]
-    assert conclude(planned.model_copy(update={"results": tuple(probable)})) == f"Of the emulated accelerators, {text}."
+    probable = planned.result(doubted).verdict.model_copy(update={"certainty": "probable"})
+    assert conclude(with_result(planned, doubted, verdict=probable)) == f"Of the emulated accelerators, {text}."
 
 
 def test_a_device_whose_verdict_is_open_is_not_told(planned: Session) -> None:

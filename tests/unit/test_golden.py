@@ -16,6 +16,11 @@ ALIKE = ("docs-systems-", "reports-h100-selftest-gpu-", "reports-h100-two_layer"
 """Comparisons whose parts the other sessions have too."""
 
 
+def is_slow(name: str) -> bool:
+    """Whether it is left to nox -s slow: also the traces of real sessions, whose parts the built ones have."""
+    return name.startswith(ALIKE) or (name.endswith(".trace") and name.startswith(("docs-", "reports-")))
+
+
 def test_every_text_was_accepted_once() -> None:
     assert ACCEPTED.keys() == COMMANDS.keys()
 
@@ -28,7 +33,7 @@ def each_session_is_read_once() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name.startswith(ALIKE) else ()) for name in COMMANDS], ids=str
+    "name", [pytest.param(name, marks=pytest.mark.slow if is_slow(name) else ()) for name in COMMANDS], ids=str
 )
 def test_a_text_is_as_it_was_accepted(name: str) -> None:
     shown = golden.text(name, COMMANDS[name])

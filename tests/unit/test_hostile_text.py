@@ -206,7 +206,7 @@ def test_whatever_a_scenario_holds_it_is_refused_or_resolved_and_the_same_as_pri
     assert not unsafe(shown)
 
 
-@pytest.mark.parametrize("kind", [["a"], {"a": 1}, 3, None], ids=str)
+@pytest.mark.parametrize("kind", [["a"], None], ids=str)
 @pytest.mark.parametrize("place", ["source", "model", "loop", "variants.source", "backend", "files"])
 def test_a_kind_that_is_no_text_is_refused_by_its_key(place: str, kind: object) -> None:
     table = {"kind": kind}

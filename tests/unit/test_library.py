@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +22,18 @@ from pipeline_bench.scenario.load import load
 from tests.unit import diagnoses
 
 
-def test_importing_the_package_loads_nothing_else() -> None:
+def test_importing_the_package_loads_nothing_else_and_no_use_loads_tensorflow_early() -> None:
     code = (
         "import sys; before = set(sys.modules); import pipeline_bench\n"
         "def loaded(*names): return sorted({name.split('.')[0] for name in set(sys.modules) - before} & set(names))\n"
         "print(loaded('numpy', 'pydantic', 'tensorflow', 'keras', 'rich', 'typer', 'psutil', 'jinja2', 'plotly'))\n"
-        "pipeline_bench.load; print(loaded('jinja2', 'plotly', 'rich'))"
+        "pipeline_bench.load; print(loaded('jinja2', 'plotly', 'rich', 'tensorflow'))\n"
+        "pipeline_bench.monitor; print(loaded('tensorflow'))\n"
+        "from pipeline_bench import plugins; [plugins.find(g, n) for g in plugins.GROUPS for n in plugins.names(g)]\n"
+        "print(loaded('tensorflow'))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert told == "[]\n[]\n"
+    assert told == "[]\n[]\n[]\n[]\n"
 
 
 @pytest.mark.parametrize("name", ["compare", "diagnose", "load", "monitor"])
@@ -47,20 +51,31 @@ def test_another_name_is_none() -> None:
         _ = pipeline_bench.measure
 
 
-def test_monitoring_loads_no_tensorflow_before_it_is_used() -> None:
-    code = "import sys, pipeline_bench; pipeline_bench.monitor; print('tensorflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "steps and time": (lambda: library.compare(steps=3, time_s=1.0), "both given"),
+    "one string for several": (lambda: library.compare(backends="feed_dict"), "['feed_dict', 'tf_data']"),
+    "a number of numpy's": (
+        lambda: library.compare("two_layer", repeats=np.int64(0)),  # type: ignore[arg-type] # as a notebook does
+        "given: 0)",
+    ),
+    "a budget beside a length": (
+        lambda: library.compare("two_layer", budget_s=20, steps=50),
+        "which already sets the length",
+    ),
+    "a budget of one second": (
+        lambda: library.diagnose("train.py:make_dataset", budget_s=1),
+        "it is from 20 to 86400 seconds",
+    ),
+    "no function": (lambda: library.diagnose([1]), "given as a list"),  # type: ignore[arg-type]
+}
 
 
-def test_steps_and_time_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="both given"):
-        library.compare(steps=3, time_s=1.0)
-
-
-def test_one_string_in_place_of_several_is_refused_with_what_to_write() -> None:
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_meant_is_refused_before_anything_is_measured(case: str) -> None:
+    call, words = REFUSED[case]
     with pytest.raises(UsageError) as refused:
-        library.compare(backends="feed_dict")
-    assert "['feed_dict', 'tf_data']" in refused.value.hint
+        call()
+    assert words in refused.value.message + refused.value.hint
 
 
 def test_an_unknown_scenario_and_a_wrong_setting_say_what_is_allowed(tmp_path: Path) -> None:
@@ -91,11 +106,6 @@ def test_settings_are_pythons_own_values() -> None:
     assert (queue.model.options["hidden_widths"], queue.options["threads"]) == ([8, 4], 3)
 
 
-def test_a_number_of_numpys_is_refused_as_pythons_is(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"given: 0\)"):
-        library.compare("two_layer", repeats=np.int64(0), out=tmp_path)  # type: ignore[arg-type] # as a notebook does
-
-
 @pytest.mark.parametrize("value", [None, object(), [object()]])
 def test_a_setting_that_no_scenario_holds_is_refused_with_its_key(value: object, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"source\.path is a"):
@@ -110,22 +120,12 @@ def test_a_budget_that_is_no_time_is_refused(budget_s: float) -> None:
         library.compare("two_layer", budget_s=budget_s)
 
 
-def test_a_diagnosis_needs_time_for_its_inspection_and_a_round_of_trials_as_on_the_command_line() -> None:
-    with pytest.raises(UsageError, match="it is from 20 to 86400 seconds"):
-        library.diagnose("train.py:make_dataset", budget_s=1)
-
-
 def test_a_scenario_that_cannot_run_here_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NvmlSampler, "open", NvmlSampler)
     monkeypatch.setattr(plugins.find("backends", "tf_data"), "unavailable", lambda _: "it is not there")
     with pytest.raises(UsageError, match="it is not there"):
         library.compare("two_layer", backends=["tf_data"], out=tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_budget_beside_a_length_is_refused_as_on_the_command_line() -> None:
-    with pytest.raises(UsageError, match="which already sets the length"):
-        library.compare("two_layer", budget_s=20, steps=50)
 
 
 def test_a_script_is_named_with_numbers_or_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +178,3 @@ def test_a_session_that_a_full_disk_cut_off_is_not_returned(
 def test_a_diagnosis_that_a_full_disk_cut_off_stays_so_where_its_code_is_saved(tmp_path: Path) -> None:
     outcome = Outcome(diagnoses.session(), tmp_path, interrupted=False, unsaved="No space left on device.")
     assert diagnosis._with_code(outcome, Observer()).unsaved == "No space left on device."
-
-
-def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(UsageError, match="given as a list"):
-        library.diagnose([1])  # type: ignore[arg-type]

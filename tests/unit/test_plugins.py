@@ -1,7 +1,6 @@
 """Finding plug-ins: the files of this package, and entry points of other installed ones."""
 
 import json
-import subprocess
 import sys
 import textwrap
 import tomllib
@@ -82,15 +81,6 @@ def test_every_one_has_a_summary_and_options_with_defaults_and_meanings(group: p
             assert field.description, f"{name}.{option} has no description"
 
 
-def test_reading_them_does_not_import_tensorflow() -> None:
-    code = (
-        "import sys; from pipeline_bench import plugins;"
-        "[plugins.find(g, n) for g in plugins.GROUPS for n in plugins.names(g)];"
-        "print('tensorflow' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True).stdout == "False\n"
-
-
 @pytest.mark.usefixtures("recycled")
 def test_a_backend_of_another_package_is_found_checked_and_resolved() -> None:
     assert "recycled" in plugins.names("backends")
@@ -122,7 +112,6 @@ def test_it_is_listed_with_its_package(capsys: pytest.CaptureFixture[str]) -> No
     [
         ("gone_module:Class", "cannot be loaded"),
         ("json:dumps", "is no plug-in class"),
-        ("json:nothing", "cannot be loaded"),
     ],
 )
 def test_a_broken_entry_point_names_its_package_and_hides_no_other(

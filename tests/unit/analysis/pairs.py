@@ -42,9 +42,3 @@ def of_other_jobs(made: Session, **source: Any) -> Session:
         for v in made.scenario.variants
     )
     return made.model_copy(update={"scenario": made.scenario.model_copy(update={"variants": variants})})
-
-
-def with_result(made: Session, variant: str, **changes: Any) -> Session:
-    """The session with another result of one variant."""
-    results = tuple(r.model_copy(update=changes) if r.variant == variant else r for r in made.results)
-    return made.model_copy(update={"results": results})

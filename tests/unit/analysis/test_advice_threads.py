@@ -9,7 +9,6 @@ import pytest
 from pipeline_bench.analysis import advice
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import markdown
 from pipeline_bench.scenario import Runtime, Scenario, Variant
 from tests.unit import records, sessions
 
@@ -137,7 +136,3 @@ def test_tensorflow_chooses_a_thread_for_each_cpu_of_which_a_quota_leaves_it_a_p
     ((_, text),) = advice.thread_remarks(found.model_copy(update={"trials": trials}))
     assert "the speed of one" in text
     assert "compared with 1 thread" in text
-
-
-def test_a_report_shows_it() -> None:
-    assert "They gain here." in markdown.render(session(INTRA, {"two": STEADY, "four": (15.0, 15.1, 14.9)}))

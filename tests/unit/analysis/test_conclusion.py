@@ -16,9 +16,7 @@ from tests.unit import records, sessions
 
 
 def changed(variant: str, **changes: Any) -> Session:
-    session = sessions.normal()
-    results = tuple(r.model_copy(update=changes) if r.variant == variant else r for r in session.results)
-    return session.model_copy(update={"results": results})
+    return sessions.with_result(sessions.normal(), variant, **changes)
 
 
 def best(session: Session) -> str:

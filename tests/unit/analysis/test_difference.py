@@ -11,6 +11,7 @@ from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from tests.unit import sessions
 from tests.unit.analysis import pairs
+from tests.unit.sessions import with_result
 
 STEADY = (4.0, 4.02, 3.98)
 
@@ -53,11 +54,7 @@ def test_a_change_has_the_three_grades(factor: float, words: str) -> None:
 def test_a_verdict_that_is_only_probable_before_or_after_is_shown_as_that() -> None:
     session = pairs.session({"feed_dict": STEADY})
     verdict = session.result("feed_dict").verdict.model_copy(update={"certainty": "probable"})
-    results = tuple(
-        each.model_copy(update={"verdict": verdict}) if each.variant == "feed_dict" else each
-        for each in session.results
-    )
-    found = change(session, session.model_copy(update={"results": results}))
+    found = change(session, with_result(session, "feed_dict", verdict=verdict))
     assert found.verdict_words_after == f"{found.verdict_words_before}?"
 
 

@@ -13,23 +13,15 @@ from pipeline_bench.model.trial import AccuracyPair, Track, TrialRecord
 from pipeline_bench.report import facts
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
-from tests.unit.records import NS_PER_MS, record, scenario, session, track
+from tests.unit.records import NS_PER_MS, record, rounds, scenario, session, track
 
 
 def results(trials: list[TrialRecord], *backends: str, repeats: int = 3) -> dict[str, Result]:
     return {result.variant: result for result in summarise(scenario(*backends, repeats=repeats), trials, cores=2)}
 
 
-def rounds(repeats: int = 3, **step_and_wait: tuple[float, float | None]) -> list[TrialRecord]:
-    return [
-        record(variant, repeat, step, wait)
-        for repeat in range(repeats)
-        for variant, (step, wait) in step_and_wait.items()
-    ]
-
-
 def test_a_step_splits_into_wait_compute_and_host_slowdown() -> None:
-    found = results(rounds(feed_dict=(10.0, 4.0), ceiling=(5.0, None)), "feed_dict")["feed_dict"]
+    found = results(rounds({"feed_dict": (10.0, 4.0), "ceiling": (5.0, None)}), "feed_dict")["feed_dict"]
     assert found.input_wait_share.value == pytest.approx(0.4, rel=0.02)
     assert found.accelerator_utilization.value == pytest.approx(0.5, rel=0.02)
     assert found.host_slowdown_share.value == pytest.approx(0.1, abs=0.01)
@@ -40,7 +32,7 @@ def test_a_step_splits_into_wait_compute_and_host_slowdown() -> None:
 
 def test_no_interval_reaches_below_nothing() -> None:
     """Of a wait without a ceiling beside it, and of the step of a ceiling whose two trials differ much."""
-    found = results(rounds(2, feed_dict=(10.0, 0.1)), "feed_dict", repeats=2)["feed_dict"]
+    found = results(rounds({"feed_dict": (10.0, 0.1)}, 2), "feed_dict", repeats=2)["feed_dict"]
     assert found.input_wait_share.ci95 is not None
     assert found.input_wait_share.ci95[0] == 0
     tops = [record("ceiling", repeat, step_ms, None) for repeat, step_ms in enumerate((5.0, 6.5))]
@@ -77,7 +69,7 @@ def test_each_repeat_is_taken_against_its_own_ceiling_so_that_a_drift_cancels() 
     ]
     found = results(drifting, "feed_dict")["feed_dict"]
     assert found.accelerator_utilization.value == pytest.approx(0.5)
-    steady = results(rounds(feed_dict=(10.0, 4.0), ceiling=(5.0, 0.0)), "feed_dict")["feed_dict"]
+    steady = results(rounds({"feed_dict": (10.0, 4.0), "ceiling": (5.0, 0.0)}), "feed_dict")["feed_dict"]
     assert found.accelerator_utilization.ci95 == pytest.approx(steady.accelerator_utilization.ci95, abs=0.01)
 
 
@@ -92,7 +84,7 @@ def test_an_input_that_comes_in_bursts_counts_with_its_total_not_its_median() ->
 
 def test_speedup_is_of_throughput_over_the_first_variant() -> None:
     found = results(
-        rounds(feed_dict=(10.0, 4.0), fifo_queue=(5.0, 0.0), ceiling=(4.0, None)), "feed_dict", "fifo_queue"
+        rounds({"feed_dict": (10.0, 4.0), "fifo_queue": (5.0, 0.0), "ceiling": (4.0, None)}), "feed_dict", "fifo_queue"
     )
     assert found["fifo_queue"].speedup.over == "feed_dict"
     assert found["fifo_queue"].speedup.value == pytest.approx(2.0, rel=0.02)
@@ -137,7 +129,7 @@ def test_what_was_not_measured_is_none_with_a_reason() -> None:
 
 
 def test_a_failed_trial_leaves_the_others_figures_and_is_named() -> None:
-    trials = rounds(repeats=2, feed_dict=(10.0, 4.0), ceiling=(5.0, None))
+    trials = rounds({"feed_dict": (10.0, 4.0), "ceiling": (5.0, None)}, 2)
     trials.append(record("feed_dict", 2, 99.0, status="failed"))
     found = results(trials, "feed_dict")["feed_dict"]
     assert found.status == "partial"
@@ -154,22 +146,15 @@ def test_a_variant_that_only_failed_says_so() -> None:
 
 
 def test_without_its_ceiling_a_variant_keeps_its_wait_and_has_no_utilization() -> None:
-    found = results(rounds(feed_dict=(10.0, 4.0)), "feed_dict")["feed_dict"]
+    found = results(rounds({"feed_dict": (10.0, 4.0)}), "feed_dict")["feed_dict"]
     assert found.input_wait_share.value == pytest.approx(0.4, rel=0.02)
     assert found.accelerator_utilization.value is None
     assert "ceiling" in (found.accelerator_utilization.reason or "")
     assert found.verdict.kind == "inconclusive"
 
 
-def test_the_parts_of_a_step_in_ms_add_up_to_the_step_that_is_shown_where_a_round_has_no_ceiling() -> None:
-    trials = [*rounds(feed_dict=(10.0, 4.0), ceiling=(5.0, None)), record("feed_dict", 3, 30.0, 12.0)]
-    found = results(trials, "feed_dict")["feed_dict"]
-    parts = (found.input_wait_ms, found.ceiling_ms, found.host_slowdown_ms)
-    assert sum(part.value or 0.0 for part in parts) == pytest.approx(found.step_ms.mean)
-
-
 def test_a_single_trial_has_figures_without_intervals() -> None:
-    found = results(rounds(repeats=1, feed_dict=(10.0, 4.0), ceiling=(5.0, None)), "feed_dict")["feed_dict"]
+    found = results(rounds({"feed_dict": (10.0, 4.0), "ceiling": (5.0, None)}, 1), "feed_dict")["feed_dict"]
     assert found.input_wait_share.ci95 is None
     assert found.input_wait_share.reason
     assert "no interval" in found.verdict.text
@@ -247,19 +232,12 @@ def test_the_original_length_is_not_scaled_and_counts_its_warmup() -> None:
     assert found.scaled_from_steps is None
 
 
-def test_shares_add_up_to_one_also_when_a_ceiling_trial_is_missing() -> None:
-    trials = rounds(repeats=2, feed_dict=(10.0, 4.0), ceiling=(5.0, None))
-    trials.append(record("feed_dict", 2, 30.0, 27.0))
-    trials.append(record("ceiling", 2, 5.0, None, status="failed"))
-    found = results(trials, "feed_dict")["feed_dict"]
-    parts = [found.input_wait_share.value, found.accelerator_utilization.value, found.host_slowdown_share.value]
-    assert sum(part for part in parts if part is not None) == pytest.approx(1.0)
-
-
-def test_the_parts_in_ms_are_the_shares_of_one_mean_step() -> None:
+def test_the_parts_in_ms_are_the_shares_of_one_mean_step_also_where_a_round_has_no_ceiling() -> None:
     trials = [record("feed_dict", repeat, step, step * 0.4) for repeat, step in enumerate((5.0, 10.0, 20.0))]
     trials += [record("ceiling", repeat, 4.0, None) for repeat in range(3)]
-    found = results(trials, "feed_dict")["feed_dict"]
+    trials += [record("feed_dict", 3, 30.0, 27.0), record("ceiling", 3, 4.0, None, status="failed")]
+    found = results(trials, "feed_dict", repeats=4)["feed_dict"]
+    whole = 0.0
     for in_ms, share in (
         (found.input_wait_ms, found.input_wait_share),
         (found.ceiling_ms, found.accelerator_utilization),
@@ -269,6 +247,8 @@ def test_the_parts_in_ms_are_the_shares_of_one_mean_step() -> None:
         assert share.value is not None
         assert found.step_ms.mean is not None
         assert in_ms.value == pytest.approx(share.value * found.step_ms.mean)
+        whole += share.value
+    assert whole == pytest.approx(1)
 
 
 def test_intervals_of_shares_stay_where_shares_can_be() -> None:
@@ -339,7 +319,7 @@ def test_the_steps_of_short_trials_count_together_for_a_verdict() -> None:
 
 
 def test_rounds_that_a_budget_ended_are_all_that_there_were_to_be() -> None:
-    trials = rounds(2, feed_dict=(10.0, 4.0), ceiling=(5.0, None))
+    trials = rounds({"feed_dict": (10.0, 4.0), "ceiling": (5.0, None)}, 2)
     asked = scenario("feed_dict", repeats=3)
     assert {result.status for result in summarise(asked, trials, cores=2)} == {"partial"}
     assert {result.status for result in summarise(asked, trials, cores=2, open_ended=True)} == {"ok"}

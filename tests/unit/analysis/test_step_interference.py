@@ -30,15 +30,17 @@ def drifting(step_ms: Floats, change: float) -> Floats:
 
 
 @pytest.mark.parametrize(
-    ("steps", "step_ms", "spread"),
+    ("steps", "step_ms", "spread", "count"),
     [
-        *((100, 10.0, 0.2), (500, 3.0, 0.6)),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((500, 3.0, 0.1), (3000, 3.0, 0.3))),
+        *((100, 10.0, 0.2, 40), (500, 3.0, 0.6, 40)),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((500, 3.0, 0.1, 100), (3000, 3.0, 0.3, 100))),
     ],
 )
-def test_stationary_noise_is_hardly_ever_taken_for_a_disturbance(steps: int, step_ms: float, spread: float) -> None:
-    sessions = [[steady(3 * seed + repeat, steps, step_ms, spread) for repeat in range(3)] for seed in range(100)]
-    assert sum(bool(found(*repeats)) for repeats in sessions) <= 2, "of 100 sessions"
+def test_stationary_noise_is_hardly_ever_taken_for_a_disturbance(
+    steps: int, step_ms: float, spread: float, count: int
+) -> None:
+    sessions = [[steady(3 * seed + repeat, steps, step_ms, spread) for repeat in range(3)] for seed in range(count)]
+    assert sum(bool(found(*repeats)) for repeats in sessions) <= count // 40
 
 
 @given(seed=st.integers(0, 10_000), level=st.floats(0.5, 2.0))

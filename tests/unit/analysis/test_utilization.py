@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pytest
 
 from pipeline_bench.analysis import measured, utilization
-from pipeline_bench.analysis.conditions import conditions
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.utilization import with_longer_trials
 from pipeline_bench.environment import Accelerator, describe
@@ -225,12 +224,3 @@ def test_within_a_round_and_in_a_plan_of_the_users_nothing_changes() -> None:
     narrowed = begun.model_copy(update={"precision": Precision(goal=0.02, budget_s=60)})
     for session in (half, planned, narrowed, rounds_of({"feed_dict": 1.0, "ceiling": 0.5}, 2)):
         assert set(lengths(session).values()) == {60}
-
-
-def test_lengths_that_the_program_chose_make_no_other_job() -> None:
-    names = {"feed_dict": 1.0, "ceiling": 0.5}
-    before, after = (with_longer_trials(rounds_of(names | {"feed_dict": ms})) for ms in (1.0, 1.3))
-    assert lengths(before) != lengths(after)
-    assert not conditions(before, after)
-    planned = [each.model_copy(update={"precision": None}) for each in (before, after)]
-    assert [each.name for each in conditions(*planned)] == ["run.steps"]

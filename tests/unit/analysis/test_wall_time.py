@@ -193,43 +193,41 @@ def test_short_steps_that_do_not_wait_may_gain_by_several_in_a_call(
     assert all("steps_per_execution=16" in text for text in found)
 
 
-def test_one_slow_epoch_is_no_trend() -> None:
-    assert told(training([11.0, 10.0, 30.0, 10.0])) == []
+QUEUE_ENDS = training([9.0], first_step_ns=SECOND, iterator_end_ns=5 * SECOND)
 
 
-def test_a_first_batch_of_minutes_is_told_of() -> None:
-    (remark,) = told(training([100.0], first_wait_ns=90 * SECOND))
-    assert remark.startswith("the first batch was waited for 90 s")
-
-
-def test_the_first_waits_of_several_epochs_are_not_told_as_one() -> None:
-    several = training([1000.0], first_wait_ns=90 * SECOND)
-    first = several.epochs[0].model_copy(update={"count": 256})
-    assert told(several.model_copy(update={"epochs": (first,)})) == []
-
-
-def test_buffers_that_are_filled_anew_in_each_epoch_are_told_of() -> None:
-    (remark,) = told(training([11.0, 10.0, 10.0], first_wait_ns=3 * SECOND))
-    assert remark.startswith("the later epochs waited 6.0 s in all for their first batches")
-
-
-def test_a_validation_that_takes_longer_than_the_steps_is_told_of() -> None:
-    (text,) = told(training([14.0, 14.0], steps_ns=6 * SECOND, validation_ns=7 * SECOND))
-    assert text.startswith("validation took 14.0 s, the steps of the training 12.0 s: how long validation waits")
-    assert told(training([14.0, 14.0], steps_ns=7 * SECOND, validation_ns=6 * SECOND)) == []
-
-
-def test_waits_for_the_ends_of_iterators_are_told_of() -> None:
-    (remark,) = told(training([11.0, 10.0, 10.0], iterator_end_ns=2 * SECOND))
-    assert remark.startswith("the later epochs waited 4.0 s in all, up to 2.0 s in one, for TensorFlow to end an ")
-    assert told(training([11.0, 10.0, 10.0], iterator_end_ns=SECOND // 20)) == []
-
-
-def test_waits_for_the_queues_of_keras_2_are_told_of_in_the_first_epoch_too() -> None:
-    ended = training([9.0], first_step_ns=SECOND, iterator_end_ns=5 * SECOND)
-    assert told(ended) == []
-    (remark,) = told(ended.model_copy(update={"queue_of_keras_2": True}))
-    assert remark.startswith("the epochs waited 5.0 s in all, up to 5.0 s in one, for Keras 2 to end iterators")
+@pytest.mark.parametrize(
+    ("time", "begins"),
+    [
+        (training([11.0, 10.0, 30.0, 10.0]), None),  # one slow epoch is no trend
+        (training([100.0], first_wait_ns=90 * SECOND), "the first batch was waited for 90 s"),
+        (training([1000.0], first_wait_ns=90 * SECOND, count=256), None),  # the first waits of so many epochs
+        (
+            training([11.0, 10.0, 10.0], first_wait_ns=3 * SECOND),
+            "the later epochs waited 6.0 s in all for their first batches",
+        ),
+        (
+            training([14.0, 14.0], steps_ns=6 * SECOND, validation_ns=7 * SECOND),
+            "validation took 14.0 s, the steps of the training 12.0 s: how long validation waits",
+        ),
+        (training([14.0, 14.0], steps_ns=7 * SECOND, validation_ns=6 * SECOND), None),
+        (
+            training([11.0, 10.0, 10.0], iterator_end_ns=2 * SECOND),
+            "the later epochs waited 4.0 s in all, up to 2.0 s in one, for TensorFlow to end an ",
+        ),
+        (training([11.0, 10.0, 10.0], iterator_end_ns=SECOND // 20), None),
+        (QUEUE_ENDS, None),
+        (
+            QUEUE_ENDS.model_copy(update={"queue_of_keras_2": True}),
+            "the epochs waited 5.0 s in all, up to 5.0 s in one, for Keras 2 to end iterators",
+        ),
+        (training([11.0, 10.0, 10.0], [12.0, 14.0, 16.0]), None),  # no epoch in the past for a full memory
+    ],
+)
+def test_what_takes_much_time_is_told_and_nothing_else(time: WallTime, begins: str | None) -> None:
+    remarks = told(time)
+    assert len(remarks) == (begins is not None)
+    assert all(remark.startswith(begins or "") for remark in remarks)
 
 
 def test_memory_that_grows_in_every_epoch_is_told_of_with_when_it_is_full() -> None:
@@ -242,10 +240,6 @@ def test_memory_that_grows_in_every_epoch_is_told_of_with_when_it_is_full() -> N
 def test_a_resumed_training_has_its_memory_full_in_an_epoch_as_keras_numbers_them() -> None:
     resumed = training([11.0, 10.0, 10.0], [4.0, 6.0, 8.0]).model_copy(update={"initial_epoch": 50})
     assert [remark.rpartition(" ")[2] for remark in told(resumed)] == ["57"]
-
-
-def test_no_epoch_in_the_past_is_named_for_a_full_memory() -> None:
-    assert told(training([11.0, 10.0, 10.0], [12.0, 14.0, 16.0])) == []
 
 
 def test_no_part_of_the_steps_is_counted_twice() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -137,30 +138,34 @@ def test_a_worker_that_is_stopped_when_the_trial_ends_is_told(monkeypatch: pytes
         processes.end()
 
 
-def test_a_grpc_server_of_another_kind_is_no_dispatcher() -> None:
+@pytest.fixture
+def served() -> Iterator[tuple[Any, int]]:
+    """A gRPC server that knows no method, and its port."""
     server = grpc.server(ThreadPoolExecutor(1))
-    address = f"grpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    try:
-        assert answers(address)
-        assert not service_cluster.is_dispatcher(address)
-    finally:
-        server.stop(None).wait()
+    yield server, port
+    server.stop(None).wait()
+
+
+def test_a_grpc_server_of_another_kind_is_no_dispatcher(served: tuple[Any, int]) -> None:
+    server, port = served
+    address = f"grpc://127.0.0.1:{port}"
+    assert answers(address)
+    assert not service_cluster.is_dispatcher(address)
+    server.stop(None).wait()
     assert not service_cluster.is_dispatcher(address)
 
 
-def test_a_dispatcher_of_a_cluster_that_ends_is_told_while_its_workers_may_go_on() -> None:
-    server = grpc.server(ThreadPoolExecutor(1))
-    address = f"grpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
+def test_a_dispatcher_of_a_cluster_that_ends_is_told_while_its_workers_may_go_on(served: tuple[Any, int]) -> None:
+    server, port = served
+    address = f"grpc://127.0.0.1:{port}"
     watch = service_cluster.Watch(address)
     watch._thread = threading.main_thread()  # this one asks
-    try:
-        watch._ask()
-        assert watch.why_silent(0.0) is None
-        assert watch.was_silent() == []
-    finally:
-        server.stop(None).wait()
+    watch._ask()
+    assert watch.why_silent(0.0) is None
+    assert watch.was_silent() == []
+    server.stop(None).wait()
     watch._ask()
     assert watch.was_silent() == [f"the dispatcher {address} did not answer for a while"]
     assert watch.why_silent(60.0) is None
@@ -187,13 +192,8 @@ def test_a_server_answers_in_its_own_protocol_or_not_at_all(reply: bytes, alive:
 
 
 @pytest.mark.parametrize("beyond", [65536, 65536 * 10**30])
-def test_a_port_that_there_is_not_is_none_that_answers(beyond: int) -> None:
+def test_a_port_that_there_is_not_is_none_that_answers(beyond: int, served: tuple[Any, int]) -> None:
     """A larger number is cut to one that may answer, or is too large for C."""
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        assert answers(f"grpc://127.0.0.1:{port}")
-        assert not answers(f"grpc://127.0.0.1:{port + beyond}")
-    finally:
-        server.stop(None).wait()
+    _, port = served
+    assert answers(f"grpc://127.0.0.1:{port}")
+    assert not answers(f"grpc://127.0.0.1:{port + beyond}")

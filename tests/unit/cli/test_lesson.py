@@ -1,10 +1,11 @@
 """The command `lesson`."""
 
 import io
-import os
 import signal
 import sys
-from typing import Any
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Any, NoReturn
 
 import pytest
 
@@ -13,6 +14,7 @@ from pipeline_bench.cli.options import INTERRUPTED
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.lessons import play
 from pipeline_bench.lessons.reading import find, lessons
+from tests.unit.console import unread
 from tests.unit.lessons import results
 
 
@@ -103,13 +105,19 @@ def test_a_reader_who_mistypes_a_name_is_asked_again(reader: Any, capsys: pytest
     assert "How often is the data op evaluated" in out
 
 
+def raising(error: BaseException) -> Callable[..., NoReturn]:
+    """What fails whatever it is given."""
+
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    return fail
+
+
 def test_an_interrupt_is_exit_130_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(play, "measure", interrupted)
+    monkeypatch.setattr(play, "measure", raising(KeyboardInterrupt()))
     assert run(["lesson", "queue_that_blocks", "--no-input"]) == 130
     assert capsys.readouterr().err == ""
 
@@ -117,10 +125,8 @@ def test_an_interrupt_is_exit_130_without_a_traceback(
 def test_a_lesson_that_fails_says_so_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def failing(*_: object) -> None:
-        raise PipelineBenchError("many_runs was ended: it took longer than 120 s.")
-
-    monkeypatch.setattr(play, "measure", failing)
+    error = PipelineBenchError("many_runs was ended: it took longer than 120 s.")
+    monkeypatch.setattr(play, "measure", raising(error))
     assert run(["lesson", "queue_runner", "--no-input"]) == 1
     assert capsys.readouterr().err == "Error: many_runs was ended: it took longer than 120 s.\n"
 
@@ -128,10 +134,7 @@ def test_a_lesson_that_fails_says_so_in_one_line(
 def test_a_reader_of_a_lesson_that_fails_is_offered_the_next(
     monkeypatch: pytest.MonkeyPatch, reader: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def failing(*_: object) -> None:
-        raise PipelineBenchError("no room is left.")
-
-    monkeypatch.setattr(play, "measure", failing)
+    monkeypatch.setattr(play, "measure", raising(PipelineBenchError("no room is left.")))
     reader("", "q")
     assert run(["lesson", "queue_that_blocks"]) == 0
     out = capsys.readouterr().out
@@ -139,24 +142,13 @@ def test_a_reader_of_a_lesson_that_fails_is_offered_the_next(
     assert "Enter goes on with queue_runner" in out
 
 
-@pytest.mark.parametrize("left", [KeyboardInterrupt, BrokenPipeError], ids=["while it measures", "at a line"])
-def test_without_a_reader_a_lesson_ends_as_by_sigpipe(
-    left: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def leaves(*_: object) -> None:
-        raise left
-
-    monkeypatch.setattr(play.Player, "play", leaves)
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w", encoding="utf-8") as unread:
-        monkeypatch.setattr(sys, "stdout", unread)
+@pytest.mark.parametrize("left", [KeyboardInterrupt(), BrokenPipeError()], ids=["while it measures", "at a line"])
+def test_without_a_reader_a_lesson_ends_as_by_sigpipe(left: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play.Player, "play", raising(left))
+    with unread() as stdout, redirect_stdout(stdout):
         assert run(["lesson", "queue_that_blocks"]) == 128 + signal.SIGPIPE
 
 
 def test_a_lesson_that_is_interrupted_while_it_is_read_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(play.Player, "play", interrupted)
+    monkeypatch.setattr(play.Player, "play", raising(KeyboardInterrupt()))
     assert run(["lesson", "queue_that_blocks"]) == INTERRUPTED

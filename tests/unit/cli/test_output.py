@@ -6,16 +6,31 @@ import gzip
 import io
 import json
 import resource
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from pipeline_bench.cli import run
-from pipeline_bench.cli.output import wrapped, write
+from pipeline_bench.cli.output import lenient, wrapped, write
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model import session as saved
 from pipeline_bench.report import trace
 from tests.unit import sessions
+from tests.unit.console import full_pipe, unread
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [partial(Path("/dev/full").open, "w"), unread, partial(full_pipe, blocking=False)],
+    ids=["full disk", "nobody reads", "full pipe"],
+)
+def test_what_stderr_does_not_take_is_lost(stderr: Callable[[], AbstractContextManager[TextIO]]) -> None:
+    with stderr() as stream:
+        print("x", file=lenient(stream), flush=True)
 
 
 def test_a_file_that_ends_in_gz_is_compressed_and_another_is_not(tmp_path: Path) -> None:

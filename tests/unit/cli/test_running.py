@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.job_control import SHOW_CURSOR
 from tests.unit import sessions
+from tests.unit.console import Terminal, unread
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -101,12 +103,8 @@ def test_a_comparison_whose_reader_has_left_ends_as_by_sigpipe_and_leaves_no_emp
 
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w", encoding="utf-8") as unread:
-        monkeypatch.setattr(sys, "stdout", unread)
+    with unread() as stdout, redirect_stdout(stdout):
         assert begun(run, tmp_path, json_to) == UNREAD
-        monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,13 +165,6 @@ def test_the_session_of_a_rank_that_cannot_be_saved_is_written_to_stdout_too(
     assert ("to merge it, save it as out/rank-001/session.json" in said) is is_full
     text = captured.out if is_full else Path("out/rank-001/session.json").read_text(encoding="utf-8")
     assert json.loads(text)["scenario"]["name"] == sessions.normal().scenario.name
-
-
-class Terminal(io.StringIO):
-    """A terminal's stream: what is typed there, or shown."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["stdout", "a terminal"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,20 +29,35 @@ TIMES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three sessions whose names and dates of files say nothing about their order."""
+    folder = tmp_path_factory.mktemp("three")
+    for name, began in TIMES.items():
+        keep(folder / name, began)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def reports(three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    for name, began in TIMES.items():
-        keep(tmp_path / "reports" / name, began)
-    return tmp_path / "reports"
+    return Path(shutil.copytree(three, tmp_path / "reports"))
 
 
 def keep(folder: Path, began: str, session: saved.Session | None = None) -> None:
     folder.mkdir(parents=True)
     made = (session or sessions.normal()).model_copy(update={"started_at": began, "command": f"did {folder.name}"})
     os.utime(saved.save(made, folder), (0, 0))
+
+
+def keep_19(reports: Path, month: str, session: saved.Session | None = None) -> None:
+    """Keep one of each of the first days of the month: one is saved, the others are its text with another day."""
+    keep(reports / "more-1", f"{month}-01T00:00:00+00:00", session)
+    text = (reports / "more-1" / "session.json").read_text()
+    for day in range(2, 20):
+        (reports / f"more-{day}").mkdir()
+        (reports / f"more-{day}" / "session.json").write_text(text.replace(f"{month}-01T", f"{month}-{day:02}T"))
 
 
 def test_they_are_listed_newest_first_with_command_verdict_and_path(
@@ -200,8 +216,7 @@ def test_a_file_in_place_of_the_folder_is_refused(reports: Path, capsys: pytest.
 
 
 def test_only_the_newest_are_shown_unless_all_are_asked_for(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for day in range(1, 20):
-        keep(reports / f"more-{day}", f"2025-01-{day:02}T00:00:00+00:00")
+    keep_19(reports, "2025-01")
     assert run(["sessions"]) == 0
     out = capsys.readouterr().out
     assert "2 older sessions not shown" in out
@@ -218,16 +233,13 @@ def test_a_terminal_shows_as_many_as_it_has_room_for(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     long = diagnoses.session(diagnoses.diagnosis().model_copy(update={"stopped": "interrupted"}))
-    for day in range(1, 20):
-        keep(reports / f"newer-{day}", f"2026-05-{day:02}T00:00:00+00:00", long)
+    keep_19(reports, "2026-05", long)
     assert run(["sessions"]) == 0
     lines = Text.from_ansi(capsys.readouterr().out).plain.splitlines()
     assert len(lines) < height  # the prompt is below
     assert max(map(cell_len, lines)) <= width
     assert lines[0].split()[:2] == ["last", "2026-05-19"]
     assert f"{(22 - (height - 3) // 4)} older sessions not shown" in " ".join(lines)
-    assert run(["sessions", "--all"]) == 0
-    assert "reports/first" in capsys.readouterr().out
 
 
 def test_a_pipe_lists_as_many_with_colours_as_without(

@@ -16,7 +16,7 @@ from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
-from pipeline_bench.model.diagnosis import AS_WRITTEN, DEFAULT_BUDGET_S, Bottleneck, Diagnosis
+from pipeline_bench.model.diagnosis import AS_WRITTEN, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.events import Copied, Device, InGraph, KnownShapes
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
@@ -31,6 +31,8 @@ TARGET = Target(file="train.py", name="make_dataset")
 MODEL = Target(file="train.py", name="make_model")
 MS = 1e6
 STEPS = 60
+BUDGET_S = 60.0
+"""Where a test names none: half of what a user has, so that what most rules need still fits."""
 
 
 def find(inspection: Inspection, cores: int, *times: Any, **named: Any) -> Bottleneck:
@@ -115,6 +117,19 @@ def inspection(
         costs=costs,
         default_parallelised=default_parallelised,
     )
+
+
+def with_stage(looked: Inspection, number: int, **changes: Any) -> Inspection:
+    """The same inspection but for these fields of a stage."""
+    stages = tuple(each.model_copy(update=changes) if each.id == number else each for each in looked.stages)
+    return looked.model_copy(update={"stages": stages})
+
+
+def with_function(looked: Inspection, number: int, **changes: Any) -> Inspection:
+    """The same inspection but for these fields of a stage's function."""
+    made = looked.stage(number).function
+    assert made is not None
+    return with_stage(looked, number, function=made.model_copy(update=changes))
 
 
 def python_decode(decode_ms: float = 20.0, num_parallel_calls: int | None = None) -> Inspection:
@@ -291,7 +306,7 @@ class Machine:
 def session(machine: Machine, **options: Any) -> Session:
     """A session that has not begun; `options` are what a user asks of a `Diagnosis`."""
     model = MODEL if machine.ceiling_ms is not None else None
-    asked = Diagnosis(model=model, **{"target": TARGET, "budget_s": DEFAULT_BUDGET_S, **options})
+    asked = Diagnosis(model=model, **{"target": TARGET, "budget_s": BUDGET_S, **options})
     return Session(
         started_at="2026-01-01T00:00:00+00:00",
         scenario=variants.scenario(asked),
@@ -309,6 +324,26 @@ def diagnose(machine: Machine, *, most: int = 300, free_memory_bytes: float | No
             return state
         state = after(search, state, machine.run(trial))
     raise AssertionError(f"the search does not end within {most} trials")
+
+
+def measured(machine: Machine, **options: Any) -> Session:
+    """The search to the first trial of the pipeline as written, and of its ceiling; what it says if it ends there."""
+    search, state = Search(), session(machine, **options)
+    for last in (False, True) if machine.ceiling_ms is None else (False, False, True):
+        state, trial = search.next(state)
+        assert trial is not None
+        state = after(search, state, machine.run(trial), interrupted=last)
+    return state
+
+
+def said(found: Session) -> Diagnosis:
+    assert found.diagnosis is not None
+    return found.diagnosis
+
+
+def text_of(machine: Machine, **options: Any) -> str:
+    """What is said after no more trials than those of `measured`."""
+    return said(measured(machine, **options)).text
 
 
 def after(search: Search, state: Session, record: TrialRecord, interrupted: bool = False) -> Session:

@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from pipeline_bench.model.element import Element
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, Stage, StageCost
 from pipeline_bench.model.result import Estimate
+from pipeline_bench.model.session import Session
 from pipeline_bench.model.user_function import UserFunction
 from tests.unit.diagnoses import row, tensor
 from tests.unit.diagnosis.simulated import (
@@ -33,14 +35,38 @@ from tests.unit.diagnosis.simulated import (
     fingerprint,
     function,
     inspection,
+    measured,
     python_decode,
+    said,
     shuffled,
     stage,
+    text_of,
+    with_function,
+    with_stage,
 )
 
 
 def keeps(edits: Sequence[Edit]) -> bool:
     return any(edit.kept_stage is not None for edit in edits)
+
+
+def of_map(map_ms: float) -> Inspection:
+    """A map between a source and a batch that take next to nothing."""
+    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
+    return inspection(stages, (cost(0, 0.1), cost(1, map_ms), cost(2, 0.1)))
+
+
+@cache
+def unsure() -> Session:
+    """Trials that differ too much to prove the gain of any fix."""
+    return diagnose(Machine(of_map(9.0), lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=4), budget_s=60.0)
+
+
+@cache
+def unsure_of_a_cache() -> Session:
+    """The same of what gains by a cache alone."""
+    machine = Machine(of_map(9.0), lambda edits: 6.0 if keeps(edits) else 10.0, noise=0.6, seed=4)
+    return diagnose(machine, budget_s=60.0)
 
 
 def augmented(random: bool = True) -> Inspection:
@@ -62,10 +88,8 @@ def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound
 
 
 def test_python_that_draws_or_goes_on_from_a_state_is_to_be_split() -> None:
-    looked = augmented(random=False)
-    load = function("load", draws_in_python=True)
-    stages = (looked.stages[0], looked.stages[1].model_copy(update={"function": load}), looked.stages[2])
-    (text,) = idea_bounds.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, None, 1.0)
+    looked = with_stage(augmented(random=False), 1, function=function("load", draws_in_python=True))
+    (text,) = idea_bounds.ideas(looked, 1, 25.0, None, 1.0)
     assert "map(load), train.py:11, gives something else at each call for the same element, so nothing after" in text
 
 
@@ -484,21 +508,14 @@ def test_rows_that_are_left_ragged_and_padded_behind_that_already_are_not_to_be_
 
 
 def test_of_pictures_that_are_cropped_the_crop_alone_is_to_be_decoded() -> None:
-    looked = augmented(random=False)
-    load = looked.stages[1]
-    assert load.function is not None
-    crops = load.model_copy(update={"function": load.function.model_copy(update={"crops_decoded": True})})
-    cropped = looked.model_copy(update={"stages": (looked.stages[0], crops, looked.stages[2])})
+    cropped = with_function(augmented(random=False), 1, crops_decoded=True)
     (text,) = idea_bounds.ideas(cropped, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
     assert "map(load), train.py:11, decodes whole pictures and then crops them" in text
     assert "a batch would be at most 5.00×" in text
 
-    plain = load.function
-
     def of_decoding(share: float, *, random: bool = False) -> tuple[str, ...]:
-        function = plain.model_copy(update={"crops_decoded": True, "decoding_share": share, "random": random})
-        stages = (looked.stages[0], load.model_copy(update={"function": function}), looked.stages[2])
-        return idea_bounds.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, 2.0, 1.0)
+        looked = with_function(cropped, 1, decoding_share=share, random=random)
+        return idea_bounds.ideas(looked, 1, 25.0, 2.0, 1.0)
 
     (of_half,) = of_decoding(0.5)
     assert "a step would be at most 1.67×" in of_half
@@ -509,15 +526,9 @@ def test_of_pictures_that_are_cropped_the_crop_alone_is_to_be_decoded() -> None:
 
 
 def test_pictures_that_are_decoded_whole_and_resized_may_be_decoded_smaller() -> None:
-    looked = augmented(random=False)
-    load = looked.stages[1]
-
     def of_decoding(share: float, **more: bool) -> tuple[str, ...]:
-        assert load.function is not None
-        does = {"resizes_decoded": True, "decoding_share": share, **more}
-        resizes = load.model_copy(update={"function": load.function.model_copy(update=does)})
-        stages = (looked.stages[0], resizes, looked.stages[2])
-        return idea_bounds.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, 2.0, 1.0)
+        looked = with_function(augmented(random=False), 1, resizes_decoded=True, decoding_share=share, **more)
+        return idea_bounds.ideas(looked, 1, 25.0, 2.0, 1.0)
 
     (text,) = of_decoding(0.5)
     assert "map(load), train.py:11, decodes whole pictures and then resizes them" in text
@@ -550,6 +561,10 @@ def test_a_pipeline_that_is_made_anew_for_each_pass_is_to_be_made_once() -> None
     stages = tuple(each.model_copy(update={"anew": True}) for each in looked.stages)
     (text,) = idea_bounds.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, None, 1.0)
     assert "make it once, before the loop, with a cache() behind batch, train.py:12" in text
+    made = (stage(0, "range"), stage(1, "shuffle", 0), stage(2, "batch", 1))
+    stages = tuple(each.model_copy(update={"anew": True}) for each in made)
+    numbers = inspection(stages, (cost(0, 10.0), cost(1, 0.1), cost(2, 0.1)))
+    assert idea_bounds.ideas(numbers, 0, 25.0, None, 1.0) == (), "a cache of numbers"
 
 
 def test_pictures_that_are_copied_to_the_gpu_as_floats_are_to_be_copied_as_bytes() -> None:
@@ -633,12 +648,11 @@ def test_a_cache_is_proposed_for_what_it_gains_over_all_epochs(epochs: int | Non
 
     loop = ScriptTraining(line="train.py:9", dataset="ds", datasets=("ds",), epochs=epochs)
     looked = python_decode().model_copy(update={"training": loop})
-    state = diagnose(Machine(looked, true_ms), allow_threads=True, budget_s=300.0)
-    assert state.diagnosis is not None
-    chosen = state.diagnosis.attempt(state.diagnosis.proposal or "").fix
+    found = said(diagnose(Machine(looked, true_ms), allow_threads=True, budget_s=120.0))
+    chosen = found.attempt(found.proposal or "").fix
     assert ("parallel map(decode)" in chosen.combines) is parallel
-    assert over in state.diagnosis.text
-    assert ("over all" in state.diagnosis.text) is bool(over)
+    assert over in found.text
+    assert ("over all" in found.text) is bool(over)
 
 
 def test_nothing_is_said_that_what_is_proposed_reaches_or_that_the_costs_do_not_show() -> None:
@@ -707,11 +721,9 @@ def test_samples_cut_one_by_one_from_a_whole_array_are_to_be_gathered_by_batches
 
 def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() -> None:
     arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),)).model_copy(update={"api": "arrays"})
-    state = diagnose(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0), budget_s=60.0)
-    assert state.diagnosis is not None
-    assert "wait 4.00 ms of 5.00 ms (80 %) for the arrays, 200 µs of it for making batches; Keras hands" in (
-        state.diagnosis.text or ""
-    )
+    state = measured(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0))
+    whole = "wait 4.00 ms of 5.00 ms (80 %) for the arrays, 200 µs of it for making batches; Keras hands"
+    assert whole in said(state).text
     first_of_eight = np.where(np.arange(STEPS) % 8 == 0, 28_000_000, 500_000)
     trials = tuple(
         trial.model_copy(update={"steps": trial.steps.model_copy(update={"wait_ns": Series.pack(first_of_eight)})})
@@ -719,65 +731,48 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
         else trial
         for trial in state.trials
     )
-    later = conclusion.concluded(state.model_copy(update={"trials": trials}), state.diagnosis, "not-needed")
+    later = conclusion.concluded(state.model_copy(update={"trials": trials}), said(state), "not-needed")
     begins = "for the arrays, most of it where an epoch begins (median 500 µs): Keras makes an iterator for each."
-    assert begins in (later.text or "")
+    assert begins in later.text
 
 
-@pytest.mark.parametrize("computes_ms", [0.1, 3.0])
-def test_a_generator_that_is_hardly_waited_for_may_take_cores_from_the_model(computes_ms: float) -> None:
-    of_generator = inspection((stage(0, "generator"),), (cost(0, computes_ms, cpu_ms=computes_ms),))
-    looked = of_generator.model_copy(update={"api": "generator"})
-    state = diagnose(Machine(looked, lambda edits: 10.0, ceiling_ms=8.0), budget_s=60.0)
-    assert state.diagnosis is not None
-    hardly = Estimate(value=0.1)
-    results = tuple(each.model_copy(update={"input_wait_ms": hardly}) for each in state.results)
-    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "not-needed")
-    takes = "wait 100 µs of 10.0 ms (1 %) for the generator, but making a batch takes 3.00 ms of CPU time meanwhile"
-    assert (takes in (later.text or "")) == (computes_ms > 1)
+UNKNOWN = StageCost(stage=0, reason="its elements are too few to measure")
 
 
 @pytest.mark.parametrize(
-    ("api", "wait_ms", "said"),
-    [
-        ("generator", 0.1, "for the generator; what making a batch takes from the model meanwhile was not measured."),
-        ("arrays", 1.0, "(10 %) for the arrays; Keras hands them to the step, and no argument of fit changes that."),
-    ],
-)
-def test_where_the_stages_were_not_measured_nothing_is_said_of_what_they_compute(
-    api: str, wait_ms: float, said: str
-) -> None:
-    unknown = StageCost(stage=0, reason="its elements are too few to measure")
-    looked = inspection((stage(0, api),), (unknown,)).model_copy(update={"api": api})
-    state = diagnose(Machine(looked, lambda edits: 10.0, ceiling_ms=5.0), budget_s=60.0)
-    assert state.diagnosis is not None
-    results = tuple(each.model_copy(update={"input_wait_ms": Estimate(value=wait_ms)}) for each in state.results)
-    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "not-needed")
-    assert said in (later.text or "")
-    assert later.bottleneck is not None
-    assert later.says_bottleneck == (later.bottleneck.text in later.text)
-
-
-@pytest.mark.parametrize(
-    ("ceiling_ms", "said"),
+    ("api", "made", "ceiling_ms", "wait_ms", "told"),
     [
         (
-            4.0,
+            *("generator", cost(0, 3.0), 8.0, 0.1),
+            "wait 100 µs of 10.0 ms (1 %) for the generator, but making a batch takes 3.00 ms of CPU time meanwhile",
+        ),
+        ("generator", cost(0, 0.1), 8.0, 0.1, "No fix of the input makes the training step faster."),
+        (
+            *("generator", UNKNOWN, 5.0, 0.1),
+            "for the generator; what making a batch takes from the model meanwhile was not measured.",
+        ),
+        (
+            *("arrays", UNKNOWN, 5.0, 1.0),
+            "(10 %) for the arrays; Keras hands them to the step, and no argument of fit changes that.",
+        ),
+        (
+            *("generator", cost(0, 3.0), 4.0, 1.0),  # whose cores the model wants
             "a step would take 9.00 ms at best; with less work, which leaves the model its cores too, 4.00 ms, as the ",
         ),
-        (8.9, "In a PyDataset with workers, or with less work, a step would take 9.00 ms at best. No call in it was"),
+        (
+            *("generator", cost(0, 3.0), 8.9, 1.0),
+            "In a PyDataset with workers, or with less work, a step would take 9.00 ms at best. No call in it was",
+        ),
     ],
 )
-def test_less_work_in_a_generator_saves_more_than_its_wait_where_the_model_wants_its_cores(
-    ceiling_ms: float, said: str
+def test_what_a_step_waits_for_arrays_or_a_generator_is_told_with_what_would_shorten_it(
+    api: str, made: StageCost, ceiling_ms: float, wait_ms: float, told: str
 ) -> None:
-    of_generator = inspection((stage(0, "generator"),), (cost(0, 3.0, cpu_ms=3.0),))
-    looked = of_generator.model_copy(update={"api": "generator"})
-    state = diagnose(Machine(looked, lambda edits: 10.0, ceiling_ms=ceiling_ms), budget_s=60.0)
-    assert state.diagnosis is not None
-    results = tuple(each.model_copy(update={"input_wait_ms": Estimate(value=1.0)}) for each in state.results)
-    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "not-needed")
-    assert said in (later.text or "")
+    looked = inspection((stage(0, api),), (made,)).model_copy(update={"api": api})
+    state = measured(Machine(looked, lambda edits: 10.0, ceiling_ms=ceiling_ms))
+    results = tuple(each.model_copy(update={"input_wait_ms": Estimate(value=wait_ms)}) for each in state.results)
+    later = conclusion.concluded(state.model_copy(update={"results": results}), said(state), "not-needed")
+    assert told in later.text
     assert later.bottleneck is not None
     assert later.says_bottleneck == (later.bottleneck.text in later.text)
 
@@ -786,90 +781,68 @@ def test_of_a_generator_whose_steps_wait_it_is_told_too_what_no_fix_can_change()
     made = function("data_gen", python=True).model_copy(update={"doubles": True})
     of_generator = inspection((stage(0, "generator", of=made),), (cost(0, 7.0),))
     looked = of_generator.model_copy(update={"api": "generator"})
-    state = diagnose(Machine(looked, lambda edits: 10.0, ceiling_ms=3.0), budget_s=60.0)
-    assert state.diagnosis is not None
-    assert "wait 7.00 ms of 10.0 ms (70 %) for the generator. In a PyDataset with workers, " in state.diagnosis.text
-    assert "generator(data_gen), train.py:10, returns float64" in state.diagnosis.text
+    text = text_of(Machine(looked, lambda edits: 10.0, ceiling_ms=3.0))
+    assert "wait 7.00 ms of 10.0 ms (70 %) for the generator. In a PyDataset with workers, " in text
+    assert "generator(data_gen), train.py:10, returns float64" in text
 
 
 def test_what_a_step_waits_is_never_more_than_the_step_where_the_first_rounds_were_slower() -> None:
     """The ceiling is measured in these alone."""
-    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
     periods_ms = itertools.chain([22.0, 20.0], itertools.repeat(10.0))
-    slower_first = Machine(
-        inspection(stages, (cost(0, 0.1), cost(1, 0.2), cost(2, 0.1))),
-        lambda edits: 1.0 if edits else next(periods_ms),
-        ceiling_ms=0.3,
-    )
-    state = diagnose(slower_first, budget_s=60.0)
-    (written,) = (result for result in state.results if result.variant == AS_WRITTEN)
+    slower_first = Machine(of_map(0.2), lambda edits: 1.0 if edits else next(periods_ms), ceiling_ms=0.3)
+    written = diagnose(slower_first).result(AS_WRITTEN)
     assert 0 < (written.input_wait_ms.value or 0.0) < (written.step_ms.mean or 0.0)
 
 
 def test_a_wait_that_making_batches_of_arrays_explains_is_keras_own() -> None:
     arrays = inspection((stage(0, "arrays"),), (cost(0, 4.0),)).model_copy(update={"api": "arrays"})
-    state = diagnose(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0), budget_s=60.0)
-    assert state.diagnosis is not None
-    assert "The steps of fit wait 4.00 ms of 5.00 ms (80 %) for the arrays, which Keras cuts" in (
-        state.diagnosis.text or ""
-    )
+    text = text_of(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0))
+    assert "The steps of fit wait 4.00 ms of 5.00 ms (80 %) for the arrays, which Keras cuts" in text
 
 
 def test_the_most_promising_fix_is_named_after_enough_trials_too() -> None:
-    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
-    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
-    state = diagnose(Machine(of_map, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=4), budget_s=60.0)
-    assert state.diagnosis is not None
-    able = [each for each in attempt_statistics.of(state, state.diagnosis) if each.contends]
-    assert state.diagnosis.proposal is None
+    able = [each for each in attempt_statistics.of(unsure(), said(unsure())) if each.contends]
+    assert said(unsure()).proposal is None
     best = min(able, key=attempt_statistics.by_gain)
     assert best.trials >= attempt_statistics.CONFIRMED_TRIALS
-    assert f"The most promising is {best.name}" in (state.diagnosis.text or "")
+    assert f"The most promising is {best.name}" in said(unsure()).text
 
 
 def test_a_wait_of_trials_that_differ_many_times_is_not_decided() -> None:
     arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),)).model_copy(update={"api": "arrays"})
     trials_ms = itertools.chain([569.0], itertools.repeat(13.0))
-    state = diagnose(Machine(arrays, lambda edits: next(trials_ms), ceiling_ms=1.0), budget_s=60.0)
-    assert state.diagnosis is not None
-    assert "is not decided: its trials differ, with means of 13.0 to 569 ms a step." in (state.diagnosis.text or "")
+    found = said(diagnose(Machine(arrays, lambda edits: next(trials_ms), ceiling_ms=1.0)))
+    assert "is not decided: its trials differ, with means of 13.0 to 569 ms a step." in found.text
 
 
 @pytest.mark.parametrize(("first_ms", "tries"), [(6000.0, True), (300.0, True), (150.0, False)])
 def test_a_buffer_that_an_epoch_fills_first_is_worth_fixes_though_no_step_waits_for_it(
     first_ms: float, tries: bool
 ) -> None:
-    state = diagnose(Machine(shuffled(first_ms), lambda edits: 15.0, ceiling_ms=15.0), budget_s=60.0)
-    assert state.diagnosis is not None
-    assert any(each.outcome == "no-gain" for each in state.diagnosis.attempts) is tries
-    assert ("limits an epoch" in state.diagnosis.text) is tries
-    assert ("No fix of the input makes the training step faster." in state.diagnosis.text) is not tries
+    found = said(diagnose(Machine(shuffled(first_ms), lambda edits: 15.0, ceiling_ms=15.0)))
+    assert any(each.outcome == "no-gain" for each in found.attempts) is tries
+    assert ("limits an epoch" in found.text) is tries
+    assert ("No fix of the input makes the training step faster." in found.text) is not tries
 
 
-def concluding(looked: Inspection, told: Told, budget_s: float) -> str:
-    state = diagnose(Machine(looked, lambda edits: 5.0 if edits else 20.6, told=told), budget_s=budget_s)
-    assert state.diagnosis is not None
-    return state.diagnosis.text or ""
+def concluding(looked: Inspection, told: Told = lambda edits: fingerprint(), budget_s: float = 60.0) -> str:
+    return said(diagnose(Machine(looked, lambda edits: 5.0 if edits else 20.6, told=told), budget_s=budget_s)).text
 
 
 def test_where_no_fix_was_tried_the_reason_is_said() -> None:
-    of_map = inspection(
-        (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1)), (cost(0, 0.1), cost(1, 20.0), cost(2, 0.1))
-    )
-    text = concluding(of_map, lambda edits: fingerprint(), budget_s=8.0)
+    text = concluding(of_map(20.0), budget_s=8.0)
     advised = re.search(r"No fix was tried: the budget left no time for one\. Use --budget (\d+)\.$", text)
     assert advised is not None
-    assert "Proposed: " in concluding(of_map, lambda edits: fingerprint(), budget_s=float(advised[1]))
+    assert "Proposed: " in concluding(of_map(20.0), budget_s=float(advised[1]))
 
 
 def test_a_proposal_of_random_maps_on_several_threads_says_what_becomes_of_their_numbers() -> None:
     of_layer = function("augment", random=True, changes_state=True, changes_seeds=True)
     stages = (stage(0, "range"), stage(1, "map", 0, of=of_layer), stage(2, "batch", 1, batch_size=32))
     looked = inspection(stages, (cost(0, 0.1, elements=32), cost(1, 20.0, elements=32), cost(2, 0.5)))
-    text = concluding(looked, lambda edits: fingerprint(), budget_s=120.0)
     assert (
         " Which sample gets which random numbers then differs from run to run, also with a seed; two calls at the same "
-        "time may draw the same numbers." in text
+        "time may draw the same numbers." in concluding(looked)
     )
 
 
@@ -878,15 +851,10 @@ def test_a_proposal_says_that_another_dataset_of_its_line_has_another_order_too(
     stages = (stage(0, "TFRecordDataset", filenames=8), stage(1, "batch", 0, batch_size=32))
     reader = stages[0].model_copy(update={"shared": shared})
     looked = inspection((reader, stages[1]), (cost(0, 20.0, elements=32), cost(1, 0.5)))
-    state = diagnose(
-        Machine(looked, lambda edits: 5.0 if any(map(reads_more, edits)) else 20.6),
-        budget_s=120.0,
-        allow_reordering=True,
-    )
-    assert state.diagnosis is not None
-    assert "Proposed: " in state.diagnosis.text
-    said = "A changed line also makes another dataset, which may have another order too." in state.diagnosis.text
-    assert said == bool(shared)
+    machine = Machine(looked, lambda edits: 5.0 if any(map(reads_more, edits)) else 20.6)
+    text = said(diagnose(machine, allow_reordering=True)).text
+    assert "Proposed: " in text
+    assert ("A changed line also makes another dataset, which may have another order too." in text) == bool(shared)
 
 
 def reads_more(edit: Edit) -> bool:
@@ -898,7 +866,7 @@ def test_of_the_only_fix_tried_it_is_said_why_it_is_refused() -> None:
         return fingerprint(component(tuple(range(64 + len(edits)))))
 
     only = inspection((stage(0, "shuffle"), stage(1, "batch", 0)), (cost(0, 20.0), cost(1, 0.1)))
-    text = concluding(only, others, budget_s=60.0)
+    text = concluding(only, others)
     assert "The only fix tried, prefetch at the end, is refused: It changes which samples arrive" in text
     assert "proven" not in text
 
@@ -930,96 +898,75 @@ def test_what_a_trial_does_not_show_of_a_proposal_stands_beside_its_gain() -> No
     def true_ms(edits: tuple[Edit, ...]) -> float:
         return 20.6 / (4.0 if any(isinstance(edit, InsertAfter) for edit in edits) else 1.0)
 
-    state = diagnose(Machine(python_decode().model_copy(update={"pass_elements": None}), true_ms))
-    assert state.diagnosis is not None
-    assert state.diagnosis.attempt(state.diagnosis.proposal or "").fix.kind == "cache"
+    found = said(diagnose(Machine(python_decode().model_copy(update={"pass_elements": None}), true_ms)))
+    assert found.attempt(found.proposal or "").fix.kind == "cache"
     price = (
         "It takes room in memory for the whole dataset, whose size is not known (1000 B a batch); right only if decode"
     )
-    assert price in state.diagnosis.text
+    assert price in found.text
 
 
 def test_where_a_loop_of_a_scripts_is_not_run_its_pipeline_alone_is_said_to_gain() -> None:
     loop = ScriptTraining(line="train.py:9", dataset="ds", datasets=("ds",))
     looked = python_decode().model_copy(update={"training": loop})
     ran = Machine(looked, lambda edits: 20.6 / (4.0 if edits else 1.0))
-    state = diagnose(ran, allow_threads=True)
-    assert state.diagnosis is not None
-    assert "makes the pipeline alone 4.00× as fast" in state.diagnosis.text
-    assert "; `pipeline-bench run` tells whether the training waits for it." in state.diagnosis.text
-    state = diagnose(Machine(looked, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=4), budget_s=60.0)
-    assert state.diagnosis is not None
+    text = said(diagnose(ran, allow_threads=True)).text
+    assert "makes the pipeline alone 4.00× as fast" in text
+    assert "; `pipeline-bench run` tells whether the training waits for it." in text
+    noisy = Machine(looked, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=4)
     told = "trials of the pipeline alone: if `pipeline-bench run` shows that the training waits, use --budget 120."
-    assert told in state.diagnosis.text
+    assert told in said(diagnose(noisy, budget_s=60.0)).text
     known = looked.model_copy(update={"training": loop.model_copy(update={"model": True, "step": "step"})})
-    state = diagnose(Machine(known, ran.period_ms, ceiling_ms=20.5), allow_threads=True)
-    assert state.diagnosis is not None
-    assert state.diagnosis.text.endswith("No fix of the input makes the training step faster.")
+    text = said(diagnose(Machine(known, ran.period_ms, ceiling_ms=20.5), allow_threads=True)).text
+    assert text.endswith("No fix of the input makes the training step faster.")
 
 
 def test_a_gain_that_the_ceiling_excludes_is_told_as_the_most_that_there_can_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
-    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
-    state = diagnose(Machine(of_map, lambda edits: 6.0 if keeps(edits) else 10.0, noise=0.6, seed=4), budget_s=60.0)
-    assert state.diagnosis is not None
-    assert "at most" not in conclusion._promising(state, state.diagnosis)
+    state = unsure_of_a_cache()
+    assert "at most" not in conclusion._promising(state, said(state))
     monkeypatch.setattr(conclusion, "headroom", lambda session: 1.18)
-    assert ", at most 1.18× in " in conclusion._promising(state, state.diagnosis)
+    assert ", at most 1.18× in " in conclusion._promising(state, said(state))
 
 
 @pytest.mark.parametrize(("ceiling_ms", "promises"), [(5.0, True), (9.9, False)])
 def test_a_gain_that_the_model_alone_excludes_on_average_is_not_promising(ceiling_ms: float, promises: bool) -> None:
     """One trial of the model alone was fast by chance: it is the bound of the search, but not of what is promised."""
-    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
-    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
-    machine = Machine(of_map, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=4, ceiling_ms=5.0)
-    state = diagnose(machine, budget_s=60.0)
-    assert state.diagnosis is not None
-    assert "The most promising is" in conclusion._promising(state, state.diagnosis)
+    state = diagnose(Machine(of_map(9.0), lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=4, ceiling_ms=5.0))
+    assert "The most promising is" in conclusion._promising(state, said(state))
     means = {each.variant: each.step_ms.mean for each in state.results} | {AS_WRITTEN: 10.0, CEILING: ceiling_ms}
     slower = tuple(
         each.model_copy(update={"step_ms": each.step_ms.model_copy(update={"mean": means[each.variant]})})
         for each in state.results
     )
-    promising = conclusion._promising(state.model_copy(update={"results": slower}), state.diagnosis)
+    promising = conclusion._promising(state.model_copy(update={"results": slower}), said(state))
     assert bool(promising) is promises
 
 
 def test_the_most_promising_fix_is_told_with_its_price() -> None:
-    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
-    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
-    state = diagnose(Machine(of_map, lambda edits: 6.0 if keeps(edits) else 10.0, noise=0.6, seed=4), budget_s=60.0)
-    assert state.diagnosis is not None
-    assert state.diagnosis.proposal is None
-    assert "The most promising is cache" in state.diagnosis.text
-    assert "use --budget 120. It takes about 97.7 KiB in memory." in state.diagnosis.text
+    found = said(unsure_of_a_cache())
+    assert found.proposal is None
+    assert "The most promising is cache" in found.text
+    assert "use --budget 120. It takes about 97.7 KiB in memory." in found.text
 
 
 def test_a_fix_that_had_luck_in_its_only_trial_is_not_the_most_promising(monkeypatch: pytest.MonkeyPatch) -> None:
-    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
-    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
-    state = diagnose(Machine(of_map, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=4), budget_s=60.0)
-    assert state.diagnosis is not None
-    found = attempt_statistics.of(state, state.diagnosis)
+    found = attempt_statistics.of(unsure(), said(unsure()))
     able = [each for each in found if each.possible][:2]
     known = [dataclasses.replace(able[0], in_all=1.33, trials=3), dataclasses.replace(able[1], trials=1)]
     for lucky, promising in ((1.53, known[0]), (3.0, known[1])):
         known[1] = dataclasses.replace(known[1], in_all=lucky)
         monkeypatch.setattr(attempt_statistics, "of", lambda *_: list(known))
-        assert f"The most promising is {promising.name}, " in conclusion._promising(state, state.diagnosis)
+        assert f"The most promising is {promising.name}, " in conclusion._promising(unsure(), said(unsure()))
 
 
 def test_the_most_promising_fix_is_the_one_that_gains_most_over_all_epochs() -> None:
     """A cache of a training of two epochs halves its time at most."""
-    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
     training = ScriptTraining(line="train.py:9", epochs=2, model=True)
-    looked = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1))).model_copy(update={"training": training})
-    machine = Machine(looked, lambda edits: 2.5 if keeps(edits) else 4.0 if edits else 10.0, noise=0.9, seed=4)
-    state = diagnose(machine, budget_s=60.0)
-    assert state.diagnosis is not None
-    found = {each.name: each for each in attempt_statistics.of(state, state.diagnosis) if each.contends}
+    looked = of_map(9.0).model_copy(update={"training": training})
+    state = diagnose(Machine(looked, lambda edits: 2.5 if keeps(edits) else 4.0 if edits else 10.0, noise=0.9, seed=4))
+    found = {each.name: each for each in attempt_statistics.of(state, said(state)) if each.contends}
     cache = next(each for each in found.values() if each.attempt.fix.keeps)
     other = next(each for each in found.values() if not each.attempt.fix.keeps)
     known = [
@@ -1028,46 +975,36 @@ def test_the_most_promising_fix_is_the_one_that_gains_most_over_all_epochs() -> 
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attempt_statistics, "of", lambda *_: known)
-        assert f"is {other.name}, 2.50× in 2 trials" in conclusion._promising(state, state.diagnosis)
+        assert f"is {other.name}, 2.50× in 2 trials" in conclusion._promising(state, said(state))
         patch.setattr(attempt_statistics, "of", lambda *_: known[:1])
-        assert f"is {cache.name}, 1.60× over all 2 epochs in 2 trials" in conclusion._promising(state, state.diagnosis)
+        assert f"is {cache.name}, 1.60× over all 2 epochs in 2 trials" in conclusion._promising(state, said(state))
 
 
 def test_fixes_that_the_budget_left_no_time_for_are_counted_with_the_budget_for_them() -> None:
-    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
-    looked = inspection(stages, (cost(0, 0.1), cost(1, 20.0), cost(2, 0.1)))
-    state = diagnose(Machine(looked, lambda edits: 20.0), budget_s=60.0)
-    assert state.diagnosis is not None
-    attempts = state.diagnosis.attempts
+    state = diagnose(Machine(of_map(20.0), lambda edits: 20.0))
+    attempts = said(state).attempts
     assert len(attempts) > 2
     left = [each.model_copy(update={"outcome": "not-tried", "cause": "budget"}) for each in attempts[1:]]
-    few = state.diagnosis.model_copy(update={"attempts": (attempts[0], *left)})
+    few = said(state).model_copy(update={"attempts": (attempts[0], *left)})
     more = "1 more fix" if len(left) == 1 else f"{len(left)} more fixes"
     assert re.fullmatch(
         rf" The budget left no time for {more}: use --budget \d+\.", conclusion._no_time_for(state, few)
     )
-    assert conclusion._no_time_for(state, state.diagnosis) == ""
+    assert conclusion._no_time_for(state, said(state)) == ""
 
 
-@pytest.mark.parametrize("part", ["", "train_d"])
-def test_of_a_step_that_the_loop_makes_more_of_for_each_batch_what_it_waits_and_gains_is_a_bound(part: str) -> None:
+def test_of_a_step_that_the_loop_makes_more_of_for_each_batch_what_it_waits_and_gains_is_a_bound() -> None:
     """A public WGAN's call took 8.75 ms, of which it waited 11 %; of its 40 ms for a batch that was 1 %."""
-    training = ScriptTraining(line="train.py:9", model=True, step="train_d", part=part)
+    training = ScriptTraining(line="train.py:9", model=True, step="train_d", part="train_d")
     looked = python_decode(18.0).model_copy(update={"training": training})
-
-    def takes_ms(edits: Sequence[Edit]) -> float:
-        return 10.0 if edits else 20.0
-
-    found = diagnose(Machine(looked, takes_ms, ceiling_ms=4.0), budget_s=120.0).diagnosis
-    assert found is not None
+    found = said(diagnose(Machine(looked, lambda edits: 10.0 if edits else 20.0, ceiling_ms=4.0)))
     assert found.bottleneck is not None
-    assert (found.bottleneck.certainty == "probable") == bool(part)
+    assert found.bottleneck.certainty == "probable"
     begins = "A call of train_d takes 20.0 ms, and the loop calls more for each batch: its input wait is at most"
-    assert found.text.startswith(begins) == bool(part)
-    assert ("In doubt: the loop calls more for each batch than train_d once." in found.text) == bool(part)
-    assert ("takes at most " in found.text) == bool(part)
-    assert ("makes the training at most 2.00× as fast" in found.text) == bool(part)
-    assert ("makes the training step 2.00× as fast" in found.text) != bool(part)
+    assert found.text.startswith(begins)
+    assert "In doubt: the loop calls more for each batch than train_d once." in found.text
+    assert "takes at most " in found.text
+    assert "makes the training at most 2.00× as fast" in found.text
 
 
 @pytest.mark.parametrize("part", ["", "train_d"])
@@ -1075,9 +1012,9 @@ def test_nothing_is_promising_of_a_step_that_is_a_part_of_the_training_s(part: s
     training = ScriptTraining(line="train.py:9", model=True, step="train_d", part=part)
     looked = python_decode(18.0).model_copy(update={"training": training})
     machine = Machine(looked, lambda edits: 15.0 if edits else 20.0, ceiling_ms=4.0, noise=0.3, seed=3)
-    found = diagnose(machine, budget_s=20.0).diagnosis
-    assert found is not None
+    found = said(diagnose(machine, budget_s=20.0))
     assert ("The most promising is" in found.text) != bool(part)
+    assert ("the loop calls more for each batch" in found.text) == bool(part)
 
 
 @pytest.mark.parametrize("script", [True, False])
@@ -1085,8 +1022,7 @@ def test_of_an_input_that_was_read_alone_the_time_is_told_that_a_longer_step_doe
     """A public script's shuffle took "66 % of the time between two batches", which was 0.15 ms."""
     training = ScriptTraining(line="train.py:9") if script else None
     looked = python_decode(18.0).model_copy(update={"training": training})
-    found = diagnose(Machine(looked, lambda edits: 20.0), budget_s=60.0).diagnosis
-    assert found is not None
+    found = said(diagnose(Machine(looked, lambda edits: 20.0)))
     time = "20.0 ms" if script else "time"
     assert f" of the {time} between two batches: it runs Python" in found.text
     follows = (
@@ -1094,3 +1030,7 @@ def test_of_an_input_that_was_read_alone_the_time_is_told_that_a_longer_step_doe
         "for it. "
     )
     assert (follows in found.text) == script
+    if training is not None:
+        handed_on = training.model_copy(update={"handed_on_by": "batches, train.py:3"})
+        found = said(diagnose(Machine(looked.model_copy(update={"training": handed_on}), lambda edits: 20.0)))
+        assert "That is of the dataset alone, on whose elements batches, train.py:3, a generator of the" in found.text

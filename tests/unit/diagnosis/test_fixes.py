@@ -33,7 +33,16 @@ from pipeline_bench.model.service_edits import DistributeToService
 from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.text import units
 from tests.unit.diagnoses import row, tensor
-from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, stage
+from tests.unit.diagnosis.simulated import (
+    cost,
+    find,
+    function,
+    inspection,
+    python_decode,
+    stage,
+    with_function,
+    with_stage,
+)
 
 
 def tried(looked: Inspection, **context: object) -> list[Attempt]:
@@ -549,9 +558,7 @@ def test_a_shuffle_of_anything_else_than_names_ends_what_is_cached(looked: Inspe
 
 
 def test_names_that_nothing_fixed_opens_are_not_kept_in_one_order() -> None:
-    looked = opened_names()
-    mixing = looked.stages[2].model_copy(update={"inner": (stage(8, "TFRecordDataset"), stage(9, "shuffle", 8))})
-    looked = looked.model_copy(update={"stages": (*looked.stages[:2], mixing, *looked.stages[3:])})
+    looked = with_stage(opened_names(), 2, inner=(stage(8, "TFRecordDataset"), stage(9, "shuffle", 8)))
     assert [fix.kept_stages for fix in of_kind(tried(looked), "cache")] == [[0]]
 
 
@@ -620,16 +627,12 @@ def repeated(looked: Inspection, behind: int, **count: Any) -> Inspection:
     return looked.model_copy(update={"stages": tuple(stages)})
 
 
-@pytest.mark.parametrize("opening", ["map", "interleave"])
 @pytest.mark.parametrize(("count", "passes"), [({}, None), ({"count": -1}, -1), ({"count": 3}, 3)])
 @pytest.mark.parametrize("behind", [0, 1, 2])
 def test_a_repeat_in_front_of_the_batch_repeats_the_samples_that_are_kept_behind_their_cache(
-    behind: int, count: dict[str, Value], passes: int | None, opening: str
+    behind: int, count: dict[str, Value], passes: int | None
 ) -> None:
-    looked = vectorized()
-    stages = tuple(stage(2, opening, 1, of=function("read")) if each.id == 2 else each for each in looked.stages)
-    looked = repeated(looked.model_copy(update={"stages": stages}), behind, **count)
-    (found,) = of_kind(tried(looked, allow_reordering=True), "cache_samples")
+    (found,) = of_kind(tried(repeated(vectorized(), behind, **count), allow_reordering=True), "cache_samples")
     assert found.edits == (Remove(stage=20), KeepSamples(stage=5, batch_size=32, buffer_size=256, passes=passes))
 
 
@@ -694,19 +697,16 @@ def test_rows_that_a_map_pads_to_the_longest_of_a_batch_are_not_kept(
 
 @pytest.mark.parametrize("opening", ["interleave", "flat_map", "apply"])
 def test_samples_of_what_opens_shuffled_files_are_kept_too(opening: str) -> None:
-    looked = vectorized()
-    stages = tuple(stage(2, opening, 1) if each.id == 2 else each for each in looked.stages)
-    (found,) = of_kind(tried(looked.model_copy(update={"stages": stages}), allow_reordering=True), "cache_samples")
+    looked = with_stage(vectorized(), 2, method=opening, function=None)
+    (found,) = of_kind(tried(looked, allow_reordering=True), "cache_samples")
     assert found.kept_stages == [5]
 
 
 def test_no_samples_are_kept_of_files_that_are_read_without_end_or_opened_behind_the_batches() -> None:
-    looked, opening = vectorized(), stage(2, "interleave", 1)
-    endless = opening.model_copy(update={"inner": (stage(8, "TFRecordDataset"), stage(9, "repeat", 8))})
-    for made in (endless, opening):
-        stages = tuple(made if each.id == 2 else each for each in looked.stages)
-        found = tried(looked.model_copy(update={"stages": stages}), allow_reordering=True)
-        assert len(of_kind(found, "cache_samples")) == (made is opening)
+    endless = (stage(8, "TFRecordDataset"), stage(9, "repeat", 8))
+    for inner, kept in ((endless, 0), ((), 1)):
+        looked = with_stage(vectorized(), 2, method="interleave", function=None, inner=inner)
+        assert len(of_kind(tried(looked, allow_reordering=True), "cache_samples")) == kept
     behind = vectorized(stage(6, "flat_map", 5), mapped(7))
     assert not of_kind(tried(behind, allow_reordering=True), "cache_samples")
 
@@ -1087,10 +1087,7 @@ def test_the_price_of_a_cache_that_a_trial_filled_still_has_what_stands_behind_i
 
 def test_the_first_part_of_a_map_that_reads_a_state_is_kept_only_if_that_stays_as_it_is() -> None:
     looked = loaded_behind(1024, divided=True)
-    load = looked.stages[-1].function
-    assert load is not None
-    last = looked.stages[-1].model_copy(update={"function": load.model_copy(update={"fixed_reads": True})})
-    looked = looked.model_copy(update={"stages": (*looked.stages[:-1], last)})
+    looked = with_function(looked, looked.stages[-1].id, fixed_reads=True)
     (fix,) = of_kind(tried(looked, free_memory_bytes=2**33), "cache_within_map")
     said = "takes about 3.12 GiB in memory; right only if the variables and tables that load reads stay as they are"
     assert fix.because.startswith(said)
@@ -1172,8 +1169,7 @@ def test_a_cache_that_a_librarys_call_makes_stays_and_is_told_beside_the_one_tha
     looked = chain_of(read, cached, mapped(2, "decode"), stage(3, "shuffle", 2))
     (own,) = of_kind(tried(looked), "cache")
     assert own.edits == (Remove(stage=1), InsertAfter(stage=2, method="cache"))
-    stages = (read, cached.model_copy(update={"place": read.place}), *looked.stages[2:])
-    (fix,) = of_kind(tried(looked.model_copy(update={"stages": stages})), "cache")
+    (fix,) = of_kind(tried(with_stage(looked, 1, place=read.place)), "cache")
     assert fix.edits == (InsertAfter(stage=2, method="cache"),)
     assert fix.because == f"{own.because}; the cache in front of it stays, with 97.7 KiB"
     assert "in place of" not in fix.title

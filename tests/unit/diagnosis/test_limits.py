@@ -7,38 +7,36 @@ from typing import Any
 import pytest
 
 from pipeline_bench.diagnosis import limits as limits_of
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Limit
+from pipeline_bench.model.diagnosis import AS_WRITTEN, Limit
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.events import Copied, InGraph, KnownShapes
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Stage, Target
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import Trial, TrialRecord
 from tests.unit.diagnoses import row, tensor
-from tests.unit.diagnosis.simulated import Machine, cost, diagnose, function, inspection, python_decode, shuffled, stage
+from tests.unit.diagnosis.simulated import (
+    Machine,
+    cost,
+    diagnose,
+    function,
+    inspection,
+    measured,
+    python_decode,
+    said,
+    shuffled,
+    stage,
+    text_of,
+)
 
 
 def limits(session: Session) -> dict[str, Limit]:
-    assert session.diagnosis is not None
-    return {limit.name: limit for limit in session.diagnosis.limits}
+    return {limit.name: limit for limit in said(session).limits}
 
 
 def test_the_cores_the_model_and_the_disk_each_have_a_time_an_element() -> None:
     looked = python_decode(20.0).model_copy(update={"read_bytes": 2e6, "disk_bytes_per_s": 1e9})
-    found = limits(diagnose(Machine(looked, lambda edits: 20.6, ceiling_ms=5.0), budget_s=40))
+    found = limits(measured(Machine(looked, lambda edits: 20.6, ceiling_ms=5.0)))
     assert found["all cores busy"].ms == 10.3  # 20.6 ms of CPU time over 2 cores
     assert found["the disk"].ms == 2.0
-    assert found["the model"].ms is not None
-    assert abs(found["the model"].ms - 5.0) < 1e-3
-
-
-def test_a_ceiling_that_other_work_made_longer_than_the_step_is_no_limit_above_it() -> None:
-    class Disturbed(Machine):
-        def run(self, trial: Trial) -> TrialRecord:
-            first = trial.variant.name == CEILING and all(each.variant.name != CEILING for each in self.ran)
-            self.ceiling_ms = 60.0 if first else 5.0
-            return super().run(trial)
-
-    found = limits(diagnose(Disturbed(python_decode(20.0), lambda edits: 20.6, ceiling_ms=5.0), budget_s=60))
     assert found["the model"].ms is not None
     assert abs(found["the model"].ms - 5.0) < 1e-3
 
@@ -46,7 +44,7 @@ def test_a_ceiling_that_other_work_made_longer_than_the_step_is_no_limit_above_i
 @pytest.mark.parametrize(("cpu_ms", "is_known"), [(20.0, True), (48.0, False)])
 def test_cpu_time_of_stages_that_were_slowed_is_no_limit_above_the_step(cpu_ms: float, is_known: bool) -> None:
     """The step takes 20.6 ms on two cores."""
-    limit = limits(diagnose(Machine(python_decode(cpu_ms), lambda edits: 20.6), budget_s=40))["all cores busy"]
+    limit = limits(measured(Machine(python_decode(cpu_ms), lambda edits: 20.6)))["all cores busy"]
     assert (limit.ms is not None) == is_known
     assert ("more than a step as written" in limit.text) == (not is_known)
 
@@ -76,7 +74,7 @@ def prefetched(cpu_ms: float = 48.0, behind_ms: float = 0.1) -> Inspection:
 def test_cpu_time_above_a_step_that_a_full_buffer_fed_is_the_limit_of_later_steps(
     looked: Inspection, is_known: bool
 ) -> None:
-    limit = limits(diagnose(Machine(looked, lambda edits: 6.0, ceiling_ms=5.95), budget_s=40))["all cores busy"]
+    limit = limits(measured(Machine(looked, lambda edits: 6.0, ceiling_ms=5.95)))["all cores busy"]
     assert (limit.ms is not None) == is_known
     assert ("so it is none" in limit.text) == (not is_known)
 
@@ -85,7 +83,7 @@ def test_a_limit_that_was_not_measured_says_why() -> None:
     looked = python_decode(20.0).model_copy(
         update={"read_bytes": 2e6, "disk_reason": "the files are in memory (tmpfs).", "costs": ()}
     )
-    found = limits(diagnose(Machine(looked, lambda edits: 20.6), budget_s=40))
+    found = limits(measured(Machine(looked, lambda edits: 20.6)))
     assert {name: limit.ms for name, limit in found.items()} == dict.fromkeys(found)
     assert found["the disk"].text == "the files are in memory (tmpfs)"
     assert found["the model"].text == "no --model was given"
@@ -94,7 +92,7 @@ def test_a_limit_that_was_not_measured_says_why() -> None:
 
 def test_a_pipeline_that_reads_nothing_is_not_limited_by_the_disk() -> None:
     looked = python_decode(20.0).model_copy(update={"read_bytes": 0.0, "disk_bytes_per_s": 1e9})
-    found = limits(diagnose(Machine(looked, lambda edits: 20.6), budget_s=40))
+    found = limits(measured(Machine(looked, lambda edits: 20.6)))
     assert (found["the disk"].ms, found["the disk"].text) == (None, "the pipeline reads no files")
 
 
@@ -102,7 +100,7 @@ def test_a_pipeline_whose_cache_is_full_is_not_limited_by_the_disk() -> None:
     looked = python_decode(20.0).model_copy(update={"read_bytes": 2e6, "disk_bytes_per_s": 1e9})
     costs = tuple(each.model_copy(update={"elements": 0.0}) for each in looked.costs)
     warm = looked.model_copy(update={"costs": costs})
-    found = [limits(diagnose(Machine(each, lambda edits: 20.6), budget_s=40))["the disk"] for each in (warm, looked)]
+    found = [limits(measured(Machine(each, lambda edits: 20.6)))["the disk"] for each in (warm, looked)]
     assert [limit.ms for limit in found] == [None, 2.0]
     assert found[0].text.startswith("files are read in the first epoch only")
 
@@ -119,7 +117,7 @@ def test_on_a_gpu_the_copy_of_a_batch_has_its_part_of_the_step_and_a_limit_of_it
     assert ahead is not None
     assert ahead.device_copy.share.value is None
     assert ahead.device_copy.overlapped_share.value is not None
-    on_cpu = diagnose(Machine(python_decode(20.0), lambda edits: 20.6, ceiling_ms=5.0), budget_s=40)
+    on_cpu = measured(Machine(python_decode(20.0), lambda edits: 20.6, ceiling_ms=5.0))
     assert "the copy to the GPU" not in limits(on_cpu)
 
 
@@ -131,9 +129,7 @@ def of_shapes(lost_by_map: bool, promised: Element, known: Element) -> str:
     stages = (one.model_copy(update={"element": each}) for one, each in zip(looked.stages, elements, strict=True))
     looked = looked.model_copy(update={"stages": tuple(stages), "element": promised})
     shapes = KnownShapes(element=known, batches=12, ms=30.0, promised_ms=90.0)
-    found = diagnose(Machine(looked, lambda edits: 2.0, ceiling_ms=90.0, known_shapes=shapes), budget_s=40)
-    assert found.diagnosis is not None
-    return found.diagnosis.text
+    return text_of(Machine(looked, lambda edits: 2.0, ceiling_ms=90.0, known_shapes=shapes))
 
 
 def test_shapes_that_are_not_promised_are_told_with_what_they_cost_the_model_and_who_lost_them() -> None:
@@ -152,9 +148,8 @@ def test_shapes_that_are_not_promised_are_told_with_what_they_cost_the_model_and
 
 def test_of_a_model_that_runs_as_eager_code_it_is_told_what_its_step_takes_as_a_graph() -> None:
     graph = InGraph(eager="model", eager_ms=39.0, ms=1.5)
-    found = diagnose(Machine(python_decode(2.0), lambda edits: 2.0, ceiling_ms=39.0, in_graph=graph), budget_s=40)
-    assert found.diagnosis is not None
-    assert found.diagnosis.text.endswith(
+    found = diagnose(Machine(python_decode(2.0), lambda edits: 2.0, ceiling_ms=39.0, in_graph=graph))
+    assert said(found).text.endswith(
         "The model runs as eager code, op by op from Python: the model's run_eagerly is True. So a step of the model "
         "alone takes 39.0 ms, and 1.50 ms as a graph. If that is not for debugging, take it out; then diagnose again."
     )
@@ -179,14 +174,13 @@ def test_a_loops_step_that_is_traced_anew_is_told_with_how_long_that_took(
     looked = looked.model_copy(update={"training": training})
     traced = Inspection(traced_anew=times, traced_anew_s=seconds)
     found = diagnose(Machine(looked, lambda edits: 500.0, ceiling_ms=480.0, told_as_written=traced), budget_s=40)
-    assert found.diagnosis is not None
     trials = len(found.trials_of(AS_WRITTEN))
-    said = (
+    sentence = (
         f"train_step is traced anew for batches of another shape: {40 * trials} times in {trials} trials of the "
         f"pipeline as written, which took {5 * trials}.0 s."
     )
-    assert (said in found.diagnosis.text) is told
-    assert ("traced anew" in found.diagnosis.text) is told
+    assert (sentence in said(found).text) is told
+    assert ("traced anew" in said(found).text) is told
 
 
 @pytest.mark.parametrize(
@@ -221,9 +215,7 @@ def test_files_of_which_a_part_is_read_are_not_told_to_be_more_than_the_memory(p
     known = {"source_bytes": 1e11, "disk_bytes_per_s": 1e8, "read_bytes": 1e6, "sink": 3}
     stages = (*looked.stages, stage(3, part, 2))
     looked = looked.model_copy(update={**known, "stages": stages, "costs": (*costs, *looked.costs[len(costs) :])})
-    found = diagnose(Machine(looked, lambda edits: 90.0, ceiling_ms=90.0), budget_s=40)
-    assert found.diagnosis is not None
-    assert "memory holds" not in found.diagnosis.text
+    assert "memory holds" not in text_of(Machine(looked, lambda edits: 90.0, ceiling_ms=90.0))
 
 
 @pytest.mark.parametrize(
@@ -235,11 +227,10 @@ def test_files_that_memory_does_not_hold_are_told_where_the_disk_is_slower_than_
     """100 batches; of 100 GB each has 1 GB, which takes 10 s from a disk of 100 MB/s, and of 32 GB fits in memory."""
     known = {"source_bytes": source_bytes, "disk_bytes_per_s": rate, "read_bytes": 1e6}
     looked = python_decode(2.0).model_copy(update=known)
-    found = diagnose(Machine(looked, lambda edits: 90.0, ceiling_ms=90.0), budget_s=40)
-    assert found.diagnosis is not None
+    text = text_of(Machine(looked, lambda edits: 90.0, ceiling_ms=90.0))
     said = "The files have 93.1 GiB, more than the memory. The trials read the first of them, which memory holds; from"
-    assert (said in found.diagnosis.text) is told
-    assert ("memory holds" in found.diagnosis.text) is told
+    assert (said in text) is told
+    assert ("memory holds" in text) is told
 
 
 @pytest.mark.parametrize(
@@ -346,10 +337,8 @@ def test_a_shuffle_whose_buffer_holds_one_element_is_told_to_shuffle_nothing(
         stage(2, "cache", 1),
     )
     looked = inspection(stages, tuple(cost(number, 1.0) for number in range(3)))
-    found = diagnose(Machine(looked, lambda edits: 5.0), budget_s=40)
-    assert found.diagnosis is not None
     said = f"shuffle, train.py:11, shuffles nothing: its buffer holds one element {told}."
-    assert (said in found.diagnosis.text) is bool(told)
+    assert (said in text_of(Machine(looked, lambda edits: 5.0))) is bool(told)
     if told:
         assert not list(limits_of.frozen(looked)), "there is no order to keep"
 
@@ -370,8 +359,7 @@ def test_what_a_loop_does_between_its_calls_of_fit_is_told_to_be_measured_by_run
     training = ScriptTraining(line="train.py:9", model=True, epochs=1, in_loop=in_loop)
     of_fit = inspection((stage(0, "copy"),), (cost(0, 0.02),)).model_copy(update={"api": api, "training": training})
     script = Target(file="train.py", name="", arguments=("--parts", "3"))
-    state = diagnose(Machine(of_fit, lambda edits: step_ms, ceiling_ms=1.0), budget_s=40, target=script)
-    assert state.diagnosis is not None
+    text = text_of(Machine(of_fit, lambda edits: step_ms, ceiling_ms=1.0), target=script)
     said = "The script calls fit in a loop: what the loop does between two calls, such as loading the next part of"
-    assert (said in state.diagnosis.text) is told
-    assert ("`pipeline-bench run -- python train.py --parts 3` tells how long" in state.diagnosis.text) is told
+    assert (said in text) is told
+    assert ("`pipeline-bench run -- python train.py --parts 3` tells how long" in text) is told

@@ -11,12 +11,22 @@ from pipeline_bench.diagnosis import attempt_statistics, fixes, idea_bounds, nex
 from pipeline_bench.diagnosis.fixes import Context, cache_size
 from pipeline_bench.diagnosis.patching import patch
 from pipeline_bench.model.calls import MemoizableCall
-from pipeline_bench.model.diagnosis import Attempt, Diagnosis, Fix
+from pipeline_bench.model.diagnosis import Attempt, CodeChange, Diagnosis
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, Target
-from tests.unit.diagnosis.recorded import FILE, patched
-from tests.unit.diagnosis.simulated import Machine, cost, diagnose, function, inspection, stage
+from tests.unit.diagnosis.recorded import FILE, fix_of, patched
+from tests.unit.diagnosis.simulated import (
+    Machine,
+    cost,
+    diagnose,
+    function,
+    inspection,
+    said,
+    stage,
+    with_function,
+    with_stage,
+)
 from tests.unit.diagnosis.test_workers import looked_at
 
 HEAD = '''\
@@ -73,15 +83,16 @@ def of_tf_data(call: MemoizableCall, **changed: Any) -> Inspection:
 
 
 def of_py_dataset(call: MemoizableCall, **workers: Any) -> Inspection:
-    looked = looked_at(**workers)
     made = function("Batches", python=True, random=True).model_copy(update={"memoizable": call})
-    get_item = looked.stages[0].model_copy(update={"function": made})
-    return looked.model_copy(update={"stages": (get_item, *looked.stages[1:]), "pass_elements": 100})
+    return with_stage(looked_at(**workers), 0, function=made).model_copy(update={"pass_elements": 100})
 
 
-def offered(looked: Inspection, **context: Any) -> Attempt | None:
-    found = fixes.attempts(looked, Context(**{"cores": 4, "as_written_ms": 10.2, **context}))
-    return next((each for each in found if each.fix.kind == "memoize"), None)
+def attempts(looked: Inspection, **context: Any) -> list[Attempt]:
+    return list(fixes.attempts(looked, Context(**{"cores": 4, "as_written_ms": 10.2, **context})))
+
+
+def offered(looked: Inspection, **context: Any) -> Attempt:
+    return next(each for each in attempts(looked, **context) if each.fix.kind == "memoize")
 
 
 CALL = call_in(HEAD + "x = load(1)\n", "load(1)", "number")
@@ -91,20 +102,17 @@ MASK = call_in(HEAD + "x = load(2)\n", "load(2)", "number").model_copy(update={"
 @pytest.mark.parametrize("of", [of_generator, of_py_dataset, of_tf_data])
 def test_it_is_offered_with_the_memory_that_it_takes(of: Any) -> None:
     found = offered(of(CALL))
-    assert found is not None
     assert found.outcome == "pending"
     assert found.fix.title == "Keep what `load(1)` gives, so that only the first epoch calls it"
     assert "takes about 100 MiB in memory" in found.fix.because
     assert found.fix.keeps
     too_many = offered(of(CALL), free_memory_bytes=99e6)
-    assert too_many is not None
     assert too_many.outcome == "not-tried"
     assert too_many.reason == "what is kept would take 100 MiB, and memory has room for 94.4 MiB."
 
 
 def test_of_arguments_that_are_drawn_the_memory_grows() -> None:
     found = offered(of_py_dataset(CALL.model_copy(update={"drawn": True})))
-    assert found is not None
     assert found.fix.because == (
         "takes about 100 MiB in memory, and more with each epoch, as its arguments are drawn anew; "
         "right only if it gives the same in each epoch"
@@ -131,16 +139,11 @@ def test_of_several_calls_it_is_said_whether_some_or_all_arguments_are_drawn(
 
 def of_two_calls() -> Inspection:
     """A PyDataset of pictures and masks."""
-    looked = of_py_dataset(CALL)
-    first, *others = looked.stages
-    assert first.function is not None
-    made = first.function.model_copy(update={"also_memoizable": (MASK,)})
-    return looked.model_copy(update={"stages": (first.model_copy(update={"function": made}), *others)})
+    return with_function(of_py_dataset(CALL), 0, also_memoizable=(MASK,))
 
 
 def test_several_calls_are_kept_together() -> None:
     found = offered(of_two_calls())
-    assert found is not None
     assert [edit.call for edit in found.fix.edits if isinstance(edit, Memoize)] == [CALL, MASK]
     assert found.fix.variant == "keep what load(1) gives, and 1 more"
     assert found.fix.title == (
@@ -153,51 +156,35 @@ def test_several_calls_are_kept_together() -> None:
 @pytest.mark.parametrize(("free_mib", "kept"), [(151, [CALL, MASK]), (149, [CALL]), (99, [MASK])])
 def test_of_several_calls_those_are_kept_that_memory_has_room_for(free_mib: int, kept: list[MemoizableCall]) -> None:
     found = offered(of_two_calls(), free_memory_bytes=free_mib * 2.0**20)
-    assert found is not None
     assert found.outcome == "pending"
     assert [edit.call for edit in found.fix.edits if isinstance(edit, Memoize)] == kept
 
 
 def test_of_several_calls_of_which_memory_has_room_for_none_the_smallest_is_told() -> None:
     found = offered(of_two_calls(), free_memory_bytes=49 * 2.0**20)
-    assert found is not None
     assert found.reason == "what is kept would take 50.0 MiB, and memory has room for 49.0 MiB."
 
 
 def test_calls_of_which_each_takes_little_are_tried_for_what_they_take_together() -> None:
     two = (CALL.model_copy(update={"share": 0.025}), MASK.model_copy(update={"share": 0.025}))
-    made = function("batches", python=True).model_copy(update={"memoizable": two[0], "also_memoizable": two[1:]})
-    looked = of_generator(CALL)
-    both = looked.model_copy(update={"stages": (stage(0, "generator", of=made), looked.stages[1])})
+    both = with_function(of_generator(two[0]), 0, also_memoizable=two[1:])
     alone, together = offered(of_generator(two[0])), offered(both)
-    assert alone is not None
-    assert together is not None
     assert (alone.outcome, together.outcome) == ("not-tried", "pending")
 
 
 def test_where_batches_are_the_same_in_each_epoch_calls_are_kept_only_if_the_batches_are_too_many() -> None:
-    looked = of_py_dataset(CALL.model_copy(update={"batch_bytes": 100.0}))
-    first, *others = looked.stages
-    assert first.function is not None
-    same = first.function.model_copy(update={"random": False})
-    looked = looked.model_copy(update={"stages": (first.model_copy(update={"function": same}), *others)})
-    assert offered(looked) is None
+    looked = with_function(of_py_dataset(CALL.model_copy(update={"batch_bytes": 100.0})), 0, random=False)
+    assert not any(each.fix.kind == "memoize" for each in attempts(looked))
     found = offered(looked, free_memory_bytes=99_000.0)  # of 100 batches of 1,000 bytes
-    assert found is not None
     assert found.outcome == "pending"
 
 
 def with_costly_line(looked: Inspection, **changed: Any) -> Inspection:
-    first, *others = looked.stages
-    assert first.function is not None
-    made = first.function.model_copy(update={"costliest": "line 7", "costliest_share": 0.8})
-    stages = (first.model_copy(update={"function": made, **changed}), *others)
-    return looked.model_copy(update={"stages": stages})
+    return with_stage(with_function(looked, 0, costliest="line 7", costliest_share=0.8), 0, **changed)
 
 
 def ideas_of(looked: Inspection, **context: Any) -> list[str]:
-    found = fixes.attempts(looked, Context(**{"cores": 4, "as_written_ms": 10.2, **context}))
-    texts = idea_bounds.ideas(looked, 4, 10.2, None, 1.0, attempts=found)
+    texts = idea_bounds.ideas(looked, 4, 10.2, None, 1.0, attempts=attempts(looked, **context))
     return [each for each in texts if "spends 80 % of its time in line 7. If that does the same in every" in each]
 
 
@@ -221,6 +208,7 @@ def test_what_a_costly_line_gives_is_to_be_kept_by_hand_where_a_class_shuffles_b
     assert ideas_of(looked) == []
     (text,) = ideas_of(with_costly_line(looked_at(), epoch_hooks=True))
     assert "may give other batches in each epoch, as its class does something between them, and spends" in text
+    assert "in memory or in files; else, as where it changes pictures at random, make it cheaper." in text
     (text,) = ideas_of(looked, free_memory_bytes=99_000.0)
     assert "train.py:10, spends 80 %" in text
 
@@ -234,13 +222,8 @@ def test_a_class_that_keeps_what_it_makes_is_not_told_to_keep_it() -> None:
 
 def test_a_diagnosis_says_what_to_keep_by_hand_where_it_keeps_nothing() -> None:
     def beyond(call: MemoizableCall | None) -> str:
-        looked = with_costly_line(of_generator(CALL))
-        first, copy = looked.stages
-        assert first.function is not None
-        made = first.function.model_copy(update={"memoizable": call})
-        looked = looked.model_copy(update={"stages": (first.model_copy(update={"function": made}), copy)})
-        found = diagnose(Machine(looked, lambda edits: 10.2, ceiling_ms=2.0)).diagnosis
-        assert found is not None
+        looked = with_function(with_costly_line(of_generator(CALL)), 0, memoizable=call)
+        found = said(diagnose(Machine(looked, lambda edits: 10.2, ceiling_ms=2.0)))
         return " ".join(found.beyond)
 
     assert "spends 80 %" in beyond(None)
@@ -250,24 +233,21 @@ def test_a_diagnosis_says_what_to_keep_by_hand_where_it_keeps_nothing() -> None:
 def test_of_a_generator_the_fix_that_gained_in_too_few_trials_is_the_most_promising() -> None:
     """That a PyDataset would save the wait was all that the report said."""
     machine = Machine(of_generator(CALL), lambda edits: 12.0 if edits else 20.0, noise=0.2, seed=4, ceiling_ms=9.0)
-    state = diagnose(machine, budget_s=20.0)
-    assert state.diagnosis is not None
-    assert state.diagnosis.proposal is None
-    assert "In a PyDataset with workers, " in state.diagnosis.text
-    assert "The most promising is keep what load(1) gives" in state.diagnosis.text
-    assert "use --budget" in state.diagnosis.text
+    found = said(diagnose(machine, budget_s=20.0))
+    assert found.proposal is None
+    assert "In a PyDataset with workers, " in found.text
+    assert "The most promising is keep what load(1) gives" in found.text
+    assert "use --budget" in found.text
 
 
 def test_without_the_length_of_an_epoch_the_memory_is_not_known() -> None:
     found = offered(of_generator(CALL, pass_elements=None), free_memory_bytes=99e6)
-    assert found is not None
     assert "whose size is not known" in found.fix.because
 
 
 def test_a_trial_that_made_a_whole_pass_knows_the_memory() -> None:
     looked = of_tf_data(CALL, pass_elements=None)
     found = offered(looked)
-    assert found is not None
     assert "takes about 7.00 MiB in memory" in cache_size.priced(found.fix, looked, 7).because
 
 
@@ -281,8 +261,7 @@ def test_a_combination_with_it_keeps_the_caveats_of_the_other_fix() -> None:
         parallel = any(isinstance(edit, SetArgument) and edit.stage == 4 for edit in edits)
         return 20.2 - 9.0 * any(isinstance(edit, Memoize) for edit in edits) - 8.0 * parallel
 
-    found = diagnose(Machine(looked, period_ms, cached_elements=7), allow_threads=True).diagnosis
-    assert found is not None
+    found = said(diagnose(Machine(looked, period_ms, cached_elements=7), allow_threads=True))
     assert found.proposal == "keep what load(1) gives + parallel map(f)"
     assert found.attempt(found.proposal).fix.because == (
         "takes about 7.00 MiB in memory; right only if it gives the same in each epoch; "
@@ -292,7 +271,7 @@ def test_a_combination_with_it_keeps_the_caveats_of_the_other_fix() -> None:
 
 def test_with_a_cache_it_would_gain_nothing() -> None:
     looked = of_tf_data(CALL)
-    found = {each.fix.kind: each.fix for each in fixes.attempts(looked, Context(cores=4, as_written_ms=10.2))}
+    found = {each.fix.kind: each.fix for each in attempts(looked)}
     assert not next_trial.compatible(found["memoize"], found["cache"], looked)
     assert next_trial.compatible(found["memoize"], found["out_of_python"], looked)
 
@@ -301,22 +280,19 @@ def test_it_is_tried_as_early_as_what_the_call_takes_is_worth() -> None:
     """Of a call that takes little of making a batch, threads come first."""
     for share, first in ((0.98, "memoize"), (0.2, "worker_threads")):
         looked = of_py_dataset(CALL.model_copy(update={"share": share}))
-        found = fixes.attempts(looked, Context(cores=4, as_written_ms=10.2, allow_threads=True))
+        found = attempts(looked, allow_threads=True)
         assert next(each.fix.kind for each in found if each.fix.kind in ("memoize", "worker_threads")) == first
     hopeless = offered(of_tf_data(CALL.model_copy(update={"share": 0.01})))
-    assert hopeless is not None
     assert hopeless.reason == "`load(1)` takes 1.0 % of the time: there is almost nothing to gain."
 
 
 def test_what_no_later_epoch_would_use_is_not_kept() -> None:
     found = offered(of_generator(CALL, training=ScriptTraining(line="train.py:9", epochs=1)))
-    assert found is not None
     assert found.outcome == "not-tried"
 
 
 def test_what_processes_call_is_kept_in_one_process() -> None:
     found = offered(of_py_dataset(CALL, workers=4, processes=True))
-    assert found is not None
     assert found.outcome == "pending"
     assert found.fix.title == (
         "Keep what `load(1)` gives, in one process in place of the workers, so that only the first epoch calls it"
@@ -331,7 +307,7 @@ def test_what_processes_call_is_kept_in_one_process() -> None:
 
 def test_it_goes_with_threads_and_not_with_processes() -> None:
     looked = of_py_dataset(CALL)
-    found = fixes.attempts(looked, Context(cores=4, as_written_ms=10.2, allow_threads=True))
+    found = attempts(looked, allow_threads=True)
     keeping = next(each.fix for each in found if each.fix.kind == "memoize")
     together = {each.fix.kind: next_trial.compatible(keeping, each.fix, looked) for each in found}
     assert together["worker_threads"]
@@ -341,7 +317,6 @@ def test_it_goes_with_threads_and_not_with_processes() -> None:
 def test_it_gains_nothing_in_the_first_epoch() -> None:
     looked = of_generator(CALL)
     keeping = offered(looked)
-    assert keeping is not None
     asked = Diagnosis(target=Target(file="train.py", name="make"), budget_s=60, inspection=looked)
     assert attempt_statistics._in_all(keeping.fix, asked, {keeping.fix.variant: 4.0}, 2.0) == pytest.approx(1.6)
 
@@ -428,16 +403,38 @@ def test_the_diff_makes_the_call_once_and_gives_the_same(
 ) -> None:
     source = HEAD + body
     made = call_in(source, call, *arguments, gives=gives)
-    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
-    assert code.diff is not None, code.text
     imports = "import functools\n" if gives != "other" else "import functools\nimport copy\n"
     wanted = HEAD.replace("import os\n", f"{imports}import os\n") + expected
-    assert patched(source, code.diff) == wanted
+    assert rewritten(source, made) == wanted
     before, after = run(source), run(wanted)
     assert before["batch"]("a") == after["batch"]("a") == after["batch"]("a")
     after["batch"]("a").append(1)
     assert before["batch"]("a") == after["batch"]("a")
     assert len(after["made"]) == 1
+
+
+def changed(source: str, *calls: MemoizableCall) -> CodeChange:
+    edits = (Memoize(stage=0, call=call) for call in calls)
+    return patch.change({FILE: source}, of_generator(calls[0]), fix_of(*edits))
+
+
+def rewritten(source: str, *calls: MemoizableCall) -> str:
+    code = changed(source, *calls)
+    assert code.diff is not None, code.text
+    return patched(source, code.diff)
+
+
+def run(source: str) -> dict[str, Any]:
+    space: dict[str, Any] = {}
+    exec(compile(source, FILE, "exec"), space)
+    return space
+
+
+def check_kept(source: str, after: str, argument: str, times: int) -> None:
+    """Both must give the same, and `after` must load so often in two epochs."""
+    before, kept = run(source), run(after)
+    assert before["batch"](argument) == kept["batch"](argument) == kept["batch"](argument)
+    assert len(kept["made"]) == times
 
 
 NONE = """\
@@ -461,37 +458,25 @@ def test_where_a_file_asks_for_none_what_may_be_none_is_copied(gives: Any) -> No
     """`cv2.imread` gives None of a file that it cannot read, and none of those looked at need be one."""
     source = HEAD + NONE
     made = call_in(source, "read(path)", "path", gives=gives)
-    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
-    assert code.diff is not None, code.text
-    after = patched(source, code.diff)
+    after = rewritten(source, made)
     assert "def kept_read(path):\n    return read(path)\n" in after
     assert "        x = copy.deepcopy(kept_read(path))\n" in after
-    before, kept = run(source), run(after)
-    assert before["batch"]("abc") == kept["batch"]("abc") == kept["batch"]("abc")
-    assert len(kept["made"]) == 2
+    check_kept(source, after, "abc", times=2)
     without = source.replace("        if x is None:\n            continue\n", "")
-    made = call_in(without, "read(path)", "path", gives=gives)
-    code = patch.change({FILE: without}, of_generator(made), fix_of(made))
-    assert code.diff is not None, code.text
-    assert "        x = kept_read(path).copy()\n" in patched(without, code.diff), "a parameter that is not given"
+    after = rewritten(without, call_in(without, "read(path)", "path", gives=gives))
+    assert "        x = kept_read(path).copy()\n" in after, "a parameter that is not given"
 
 
 def test_several_calls_become_functions_of_their_own() -> None:
     source = HEAD + "def batch(path):\n    return load(path) + load(path, 3)\n"
     calls = [call_in(source, text, "path") for text in ("load(path)", "load(path, 3)")]
-    edits = tuple(Memoize(stage=0, call=call) for call in calls)
-    fix = Fix(kind="memoize", variant="v", title="t", edits=edits)
-    code = patch.change({FILE: source}, of_generator(calls[0]), fix)
-    assert code.diff is not None, code.text
-    after = patched(source, code.diff)
+    after = rewritten(source, *calls)
     assert after == HEAD.replace("import os\n", "import functools\nimport os\n") + (
         "@functools.lru_cache(maxsize=None)\ndef kept_load(path):\n    return load(path)\n\n\n"
         "@functools.lru_cache(maxsize=None)\ndef kept_load_2(path):\n    return load(path, 3)\n\n\n"
         "def batch(path):\n    return kept_load(path).copy() + kept_load_2(path).copy()\n"
     )
-    before, kept = run(source), run(after)
-    assert before["batch"]("a") == kept["batch"]("a") == kept["batch"]("a")
-    assert len(kept["made"]) == 2
+    check_kept(source, after, "a", times=2)
 
 
 RUN = """\
@@ -529,9 +514,7 @@ def test_assignments_in_a_row_become_a_function_of_their_own() -> None:
         share=0.8,
         gives="array",
     )
-    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
-    assert code.diff is not None, code.text
-    after = patched(source, code.diff)
+    after = rewritten(source, made)
     assert (
         after
         == HEAD.replace("import os\n", "import functools\nimport os\n")
@@ -560,16 +543,13 @@ def resized(x, size):
     return Array([*x, size])
 """
     )
-    before, kept = run(source), run(after)
-    assert before["batch"]("a") == kept["batch"]("a") == kept["batch"]("a")
-    assert len(kept["made"]) == 1
+    check_kept(source, after, "a", times=1)
     offer = offered(of_generator(made))
-    assert offer is not None
     lines = f"lines {first} to {first + 5}"
     assert offer.fix.variant == f"keep x of {lines}"
     assert offer.fix.title == f"Keep the `x` that {lines} make, so that only the first epoch makes it"
     moved = source.replace("x = resized(x,", "y = resized(x,")
-    assert patch.change({FILE: moved}, of_generator(made), fix_of(made)).diff is None
+    assert changed(moved, made).diff is None
 
 
 def assignments_in(source: str, first: str, last: str, **known: Any) -> MemoizableCall:
@@ -606,9 +586,7 @@ def test_what_leaves_without_a_result_stays_behind_the_function_of_assignments()
     source = HEAD + LEAVES
     first = "x = maybe(path)  # as it lies there"
     made = assignments_in(source, first, "x = x[:1]  # cut", variable="x", arguments=("path",), gives="array")
-    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
-    assert code.diff is not None, code.text
-    after = patched(source, code.diff)
+    after = rewritten(source, made)
     kept = "    x = maybe(path)\n    if x is None:\n        return x\n    # Its half.\n    x = x[:1]  # cut\n"
     assert f"@functools.lru_cache(maxsize=None)\ndef kept_x(path):\n{kept}    return x\n" in after
     assert after.endswith("""\
@@ -620,9 +598,7 @@ def test_what_leaves_without_a_result_stays_behind_the_function_of_assignments()
         found.append(x)
     return found
 """)
-    before, changed = run(source), run(after)
-    assert before["batch"]("abc") == changed["batch"]("abc") == changed["batch"]("abc")
-    assert len(changed["made"]) == 2
+    check_kept(source, after, "abc", times=2)
 
 
 def test_assignments_that_leave_in_two_places_stay_as_they_are() -> None:
@@ -632,7 +608,7 @@ def test_assignments_that_leave_in_two_places_stay_as_they_are() -> None:
     first = "x = load(path)  # as it lies there"
     made = assignments_in(source, first, "x = x[:1]  # cut", variable="x", arguments=("path",), gives="array")
     assert run(source)["batch"]("abc") == [["a"], ["c"]]
-    assert patch.change({FILE: source}, of_generator(made), fix_of(made)).diff is None
+    assert changed(source, made).diff is None
 
 
 def test_assignments_to_several_variables_become_one_function() -> None:
@@ -641,27 +617,20 @@ def test_assignments_to_several_variables_become_one_function() -> None:
     source = HEAD + body
     known = {"variable": "x", "arguments": ("path",), "gives": "array"}
     made = assignments_in(source, "held = Held(path)", "x = Array([*x, 1])", **known)
-    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
-    assert code.diff is not None, code.text
-    after = patched(source, code.diff)
+    after = rewritten(source, made)
     kept = "    held = Held(path)\n    x = held.array\n    x = Array([*x, 1])\n    return x\n"
     assert f"def kept_x(path):\n{kept}\n\ndef batch(path):\n    x = kept_x(path).copy()\n    return x\n" in after
-    before, changed = run(source), run(after)
-    assert before["batch"]("a") == changed["batch"]("a") == changed["batch"]("a")
-    assert len(changed["made"]) == 1
+    check_kept(source, after, "a", times=1)
 
 
 def test_one_assignment_that_takes_a_part_of_what_a_call_gives_becomes_a_function() -> None:
     source = HEAD + "def batch(path):\n    x = load(path)[:1]\n    return x\n"
     known = {"variable": "x", "arguments": ("path",), "gives": "array"}
     made = assignments_in(source, "x = load(path)[:1]", "x = load(path)[:1]", **known)
-    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
-    assert code.diff is not None, code.text
-    after = patched(source, code.diff)
+    after = rewritten(source, made)
     assert "def kept_x(path):\n    x = load(path)[:1]\n    return x\n" in after
     assert after.endswith("def batch(path):\n    x = kept_x(path).copy()\n    return x\n")
     offer = offered(of_generator(made.model_copy(update={"share": 0.8})))
-    assert offer is not None
     assert offer.fix.title == f"Keep the `x` that line {made.line} makes, so that only the first epoch makes it"
 
 
@@ -671,9 +640,7 @@ def test_a_parameter_is_no_name_that_its_function_assigns_to() -> None:
     first = source.splitlines().index("    x = load(item.x)") + 1
     of = {"line": first, "column": 4, "end_line": first + 1, "end_column": 27, "variable": "x", "text": "x = …"}
     made = MemoizableCall(file=FILE, arguments=("item.x",), gives="array", **of)
-    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
-    assert code.diff is not None, code.text
-    after = patched(source, code.diff)
+    after = rewritten(source, made)
     assert "def kept_x(x_2):\n    x = load(x_2)\n    x = Array([*x, x_2])\n    return x\n" in after
     assert "    x = kept_x(item.x).copy()\n    return x\n" in after
 
@@ -692,18 +659,10 @@ def test_each_parameter_has_a_name_that_stands_for_nothing_else(
 ) -> None:
     source = f"{HEAD}def shape(of):\n    return of\n\n\ndef batch(self, image, mask):\n    return {call}\n"
     made = call_in(source, call, *arguments)
-    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
-    assert code.diff is not None, code.text
-    after = patched(source, code.diff)
+    after = rewritten(source, made)
     assert f"def kept_load({parameters}):\n    return {body}\n" in after
     assert f"    return kept_load({', '.join(arguments)}).copy()\n" in after
     run(after)
-
-
-def run(source: str) -> dict[str, Any]:
-    space: dict[str, Any] = {}
-    exec(compile(source, FILE, "exec"), space)
-    return space
 
 
 def test_what_methods_read_of_their_object_is_a_parameter_too() -> None:
@@ -713,9 +672,7 @@ def test_what_methods_read_of_their_object_is_a_parameter_too() -> None:
     source = HEAD + body
     made = call_in(source, "self.load(path)", "self", "path")
     made = made.model_copy(update={"owner": "self", "owner_reads": ("size",)})
-    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
-    assert code.diff is not None, code.text
-    after = patched(source, code.diff)
+    after = rewritten(source, made)
     assert "def kept_load(self, path, size):\n    return self.load(path)\n" in after
     assert "        return kept_load(self, path, self.size).copy()\n" in after
     one = run(after)["Of"]()
@@ -727,21 +684,16 @@ def test_what_methods_read_of_their_object_is_a_parameter_too() -> None:
 def test_a_call_that_is_not_there_any_more_is_told_in_words() -> None:
     source = HEAD + "def batch(path):\n    return load(path)\n"
     made = call_in(source, "load(path)", "path")
+    fix = fix_of(Memoize(stage=0, call=made))
     for text in (source.replace("    return load(path)", "    return  load(path)"), None):
-        code = patch.change({} if text is None else {FILE: text}, of_generator(made), fix_of(made))
+        code = patch.change({} if text is None else {FILE: text}, of_generator(made), fix)
         assert code.diff is None
         assert code.text.startswith("Move `load(path)` (line 19 of train.py) into a function under `@functools.lru_")
-
-
-def fix_of(call: MemoizableCall) -> Fix:
-    return Fix(kind="memoize", variant="v", title="t", edits=(Memoize(stage=0, call=call),))
 
 
 def test_the_place_of_a_stage_needs_no_file_of_the_call() -> None:
     """The call may be in a file beside the one that holds the class."""
     source = HEAD + "def batch(path):\n    return load(path)\n"
     made = call_in(source, "load(path)", "path")
-    looked = of_generator(made)
-    placed = looked.stages[0].model_copy(update={"place": Location(file="/home/user/other.py", line=1)})
-    code = patch.change({FILE: source}, looked.model_copy(update={"stages": (placed, looked.stages[1])}), fix_of(made))
-    assert code.diff is not None
+    looked = with_stage(of_generator(made), 0, place=Location(file="/home/user/other.py", line=1))
+    assert patch.change({FILE: source}, looked, fix_of(Memoize(stage=0, call=made))).diff is not None

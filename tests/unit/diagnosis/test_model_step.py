@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.events import Copied
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from tests.unit.diagnoses import row, tensor
-from tests.unit.diagnosis.simulated import Machine, cost, diagnose, inspection, python_decode, stage
-
-
-def said(machine: Machine) -> Diagnosis:
-    found = diagnose(machine, budget_s=60).diagnosis
-    assert found is not None
-    return found
+from tests.unit.diagnosis.simulated import (
+    Machine,
+    cost,
+    diagnose,
+    inspection,
+    python_decode,
+    said,
+    stage,
+    text_of,
+)
 
 
 def trained(looked: Inspection, **updates: Any) -> Inspection:
@@ -40,7 +42,7 @@ def test_strings_of_which_a_model_on_a_gpu_makes_numbers_in_its_step_are_told(
     dtype: str, gpu: bool, told: bool
 ) -> None:
     copied = Copied(size_bytes=2**20, ms=0.1) if gpu else None
-    text = said(Machine(with_text(dtype), lambda edits: 2.0, ceiling_ms=90.0, copied=copied)).text
+    text = text_of(Machine(with_text(dtype), lambda edits: 2.0, ceiling_ms=90.0, copied=copied))
     assert ("The model is given strings, which no GPU takes" in text) == told
 
 
@@ -58,14 +60,14 @@ def test_strings_of_which_a_model_on_a_cpu_makes_numbers_in_each_epoch_are_told_
     dtype: str, epochs: int | None, step_ms: float, told: bool
 ) -> None:
     looked = trained(with_text(dtype), epochs=epochs)
-    text = said(Machine(looked, lambda edits: step_ms, ceiling_ms=90.0)).text
+    text = text_of(Machine(looked, lambda edits: step_ms, ceiling_ms=90.0))
     where = "In a map of the dataset, with a cache() behind it, both in front of any shuffle or repeat, it is done in"
     assert (f"that is done anew in each epoch. {where} the first epoch only." in text) == told
     assert ("The model is given strings" in text) == told
 
 
 def test_strings_that_a_cache_keeps_are_to_be_made_numbers_in_front_of_it() -> None:
-    text = said(Machine(trained(with_text(cache=True)), lambda edits: 90.0, ceiling_ms=90.0)).text
+    text = text_of(Machine(trained(with_text(cache=True)), lambda edits: 90.0, ceiling_ms=90.0))
     assert "In a map of the dataset, in front of cache, train.py:13, it is done in the first epoch only." in text
 
 
@@ -86,7 +88,7 @@ def test_padding_that_the_model_takes_long_for_is_told_with_its_share(
     stages = (stage(0, "range"), stage(1, "map", 0), stage(2, batches, 1, batch_size=32))
     samples = cost(1, 1.0, elements=32, element_bytes=sample_bytes)
     looked = inspection(stages, (cost(0, 0.1, elements=32), samples, cost(2, 0.5, element_bytes=32_000.0)))
-    text = said(Machine(looked, lambda edits: 90.0, ceiling_ms=ceiling_ms)).text
+    text = text_of(Machine(looked, lambda edits: 90.0, ceiling_ms=ceiling_ms))
     assert ("Of the first batches of padded_batch, train.py:12, 75 % of the bytes are padding," in text) == told
     assert ("padding" in text) == told
 
@@ -105,14 +107,14 @@ def test_more_steps_a_call_are_told_of_short_steps_that_hardly_wait(
     steps_a_call: int | None, step_ms: float, ceiling_ms: float, told: bool
 ) -> None:
     looked = trained(python_decode(2.0), steps_a_call=steps_a_call)
-    text = said(Machine(looked, lambda edits: step_ms, ceiling_ms=ceiling_ms)).text
+    text = text_of(Machine(looked, lambda edits: step_ms, ceiling_ms=ceiling_ms))
     assert ("With steps so short, steps_per_execution=16 in compile may be faster; callbacks of a" in text) == told
     assert ("steps_per_execution" in text) == told
 
 
 def test_more_steps_a_call_are_told_of_a_wait_that_no_stage_accounts_for_and_no_fix_is_tried() -> None:
     looked = trained(python_decode(0.1), steps_a_call=1)
-    found = said(Machine(looked, lambda edits: 8.0, ceiling_ms=6.8))
+    found = said(diagnose(Machine(looked, lambda edits: 8.0, ceiling_ms=6.8)))
     assert "No stage limits the training step" in found.text
     assert "With steps so short, steps_per_execution=16" in found.text
     of_the_map = [each for each in found.attempts if each.fix.stages == (1,)]
@@ -124,21 +126,21 @@ def test_more_steps_a_call_are_told_of_a_wait_that_no_stage_accounts_for_and_no_
 @pytest.mark.parametrize(("steps", "told"), [(32 * 3, False), (30, True), (None, False)])
 def test_where_an_epoch_has_no_whole_number_of_calls_that_is_told(steps: int | None, told: bool) -> None:
     looked = trained(python_decode(2.0), steps_a_call=1, epochs=3, steps=steps)
-    text = said(Machine(looked, lambda edits: 5.0, ceiling_ms=4.95)).text
+    text = text_of(Machine(looked, lambda edits: 5.0, ceiling_ms=4.95))
     assert ("in compile, with a steps_per_epoch that is a multiple of it, may be" in text) == told
     assert "steps_per_execution=16" in text
 
 
 def test_of_one_batch_in_an_epoch_no_call_takes_several_steps() -> None:
     looked = trained(python_decode(2.0), steps_a_call=1).model_copy(update={"cardinality": 1, "pass_elements": 1})
-    assert "steps_per_execution" not in said(Machine(looked, lambda edits: 5.0, ceiling_ms=4.95)).text
+    assert "steps_per_execution" not in text_of(Machine(looked, lambda edits: 5.0, ceiling_ms=4.95))
 
 
 @pytest.mark.parametrize(("after_ms", "told"), [(5.0, True), (20.0, False)])
 def test_more_steps_a_call_are_told_of_steps_that_a_fix_makes_short(after_ms: float, told: bool) -> None:
     looked = trained(python_decode(60.0), steps_a_call=1)
     machine = Machine(looked, lambda edits: after_ms if edits else 61.0, ceiling_ms=4.95 if told else 19.8)
-    found = said(machine)
+    found = said(diagnose(machine))
     assert found.proposal is not None
     fast = "With steps as short as this fix makes them, steps_per_execution=16 in compile may be faster; "
     assert (fast in found.text) == told
@@ -150,7 +152,7 @@ def test_what_keras_does_for_each_batch_of_arrays_counts_as_work_that_more_steps
     api: str, told: bool
 ) -> None:
     looked = inspection((stage(0, api),), (cost(0, 0.2),)).model_copy(update={"api": api, "cardinality": None})
-    text = said(Machine(trained(looked, steps_a_call=1), lambda edits: 5.0, ceiling_ms=1.0)).text
+    text = text_of(Machine(trained(looked, steps_a_call=1), lambda edits: 5.0, ceiling_ms=1.0))
     assert ("With steps so short, steps_per_execution=16" in text) == told
 
 
@@ -171,7 +173,7 @@ def test_of_a_fit_of_one_batch_in_a_loop_train_on_batch_is_told_and_not_more_ste
         update={"api": "arrays", "cardinality": None, "pass_elements": None}
     )
     known = {"epochs": 1, "in_loop": True, "one_batch": True, "steps_a_call": 1, **updates}
-    text = said(Machine(trained(looked, **known), lambda edits: ceiling_ms + 4.0, ceiling_ms=ceiling_ms)).text
+    text = text_of(Machine(trained(looked, **known), lambda edits: ceiling_ms + 4.0, ceiling_ms=ceiling_ms))
     assert ("Each call of fit in the loop trains on one batch," in text) == told
     assert ("train_on_batch in its place, which takes the step alone, may be much faster." in text) == told
     assert "steps_per_execution" not in text

@@ -11,7 +11,7 @@ from pipeline_bench.diagnosis import next_trial
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Fix
 from pipeline_bench.model.edits import Edit, Fuse, InsertAfter, MoveBefore, Remove, SetArgument, SetOptions
 from pipeline_bench.model.service_edits import OffloadToService
-from tests.unit.diagnosis.simulated import Machine, diagnose, function, inspection, shuffled, stage
+from tests.unit.diagnosis.simulated import Machine, diagnose, inspection, shuffled, stage, with_function
 
 LOOKED = inspection(
     (
@@ -109,15 +109,14 @@ def test_a_combination_reorders_when_a_part_does() -> None:
 def test_what_spares_the_beginning_of_an_epoch_is_tried_again_before_what_gained_more_in_a_step(
     first_ms: float, cache_first: bool
 ) -> None:
-    looked = shuffled(first_ms)
-    stages = (each if each.id != 1 else stage(1, "map", 0, of=function("load")) for each in looked.stages)
+    looked = with_function(shuffled(first_ms), 1, stateful=False)
 
     def period_ms(edits: Sequence[Edit]) -> float:
         if any(edit.keeps for edit in edits):
             return 12.0
         return 11.0 if any(isinstance(edit, InsertAfter) for edit in edits) else 14.0
 
-    machine = Machine(looked.model_copy(update={"stages": tuple(stages)}), period_ms, ceiling_ms=8.0)
+    machine = Machine(looked, period_ms, ceiling_ms=8.0)
     diagnose(machine)
     tried: Counter[str] = Counter()
     for trial in machine.ran:

@@ -34,8 +34,13 @@ def apply(code: CodeChange, folder: Path) -> None:
     subprocess.run(["git", "apply", str(patch)], cwd=folder, check=True)
 
 
-@pytest.mark.parametrize("repository", [True, False], ids=["repository", "working folder"])
-@pytest.mark.parametrize("name", ["train.py", "src/data/train.py", "my train.py", 'a"b\\c\td.py', "größe.py"])
+@pytest.mark.parametrize(
+    ("name", "repository"),
+    [
+        *((name, True) for name in ("train.py", "src/data/train.py", "my train.py", 'a"b\\c\td.py', "größe.py")),
+        ("src/data/train.py", False),
+    ],
+)
 def test_git_applies_it_from_the_top(name: str, repository: bool, tmp_path: Path) -> None:
     if repository:
         subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)

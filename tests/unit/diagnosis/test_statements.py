@@ -80,6 +80,14 @@ def branched(draw: st.DrawFn) -> str:
     return HEAD.replace("x, y,", "import contextlib\nw = contextlib.nullcontext()\nx, y,") + "\n".join(lines) + "\n"
 
 
+@st.composite
+def straight(draw: st.DrawFn) -> str:
+    """A function that makes one dataset in a variable that nothing else reads, so that each edit can be written."""
+    calls = draw(st.lists(CALLS, min_size=2, max_size=5))
+    lines = [f"a = {draw(SOURCES)}", *(f"a = a{call}" for call in calls), "return a"]
+    return HEAD + "".join(f"    {line}\n" for line in lines)
+
+
 def run(source: str) -> tuple[Recorder, Dataset, list[Dataset]]:
     """What the program makes, and what it has read beside that."""
     recorder = Recorder(functions=True)
@@ -139,32 +147,15 @@ READ_LATER = f"""{HEAD}    a = tf.data.Dataset.range(9)
 """
 
 
-IN_A_BRANCH_ALONE = f"""{HEAD}    a = tf.data.Dataset.from_tensor_slices((x, y))
-    if yes: a = a.shuffle(3)
-    a = a.batch(2)
-    return a
-"""
-
-IN_A_BRANCH = f"""{HEAD}    a = tf.data.Dataset.range(9)
-    if yes: a = a.shuffle(3)
-    a = a.map(load)
-    return a.batch(2)
-"""
-
-
-IN_A_TERNARY = f"""{HEAD}    a = tf.data.Dataset.range(9)
-    a = a.shuffle(3) if yes else a
-    a = a.map(load)
-    return a.batch(2)
-"""
-
-
-@example(READ_LATER, 0)
-@example(IN_A_TERNARY, 0)
-@example(IN_A_BRANCH, 0)
-@example(IN_A_BRANCH_ALONE, 0)
-@given(programs() | branched(), st.integers(0, 1000))
-def test_a_diff_changes_the_pipeline_as_it_is_meant_and_nothing_that_others_read(source: str, which: int) -> None:
+@example((READ_LATER, False), 0)
+@given(
+    st.tuples(programs() | branched(), st.just(False)) | st.tuples(straight(), st.just(True)),
+    st.integers(0, 1000),
+)
+def test_a_diff_changes_the_pipeline_as_it_is_meant_and_nothing_that_others_read(
+    program: tuple[str, bool], which: int
+) -> None:
+    source, is_straight = program
     recorder, made, others = run(source)
     stages = path(recorder, made)
     edits = changes(recorder, stages)
@@ -176,6 +167,7 @@ def test_a_diff_changes_the_pipeline_as_it_is_meant_and_nothing_that_others_read
     code = change({FILE: source}, recorder.inspection(made), fix_of(*chosen))
     if code.diff is None:
         assert "no diff" in code.text
+        assert not is_straight, code.text
         return
     new = patched(source, code.diff)
     _, after, others_after = run(new)

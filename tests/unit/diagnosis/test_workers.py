@@ -13,14 +13,25 @@ from pipeline_bench.diagnosis.patching import patch
 from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model import Series
 from pipeline_bench.model.calls import WORKERS
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Bottleneck, Diagnosis
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Bottleneck, CodeChange, Diagnosis
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.function_edits import KeepBatches
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
 from pipeline_bench.model.task import Task
 from pipeline_bench.model.trial import TrialRecord
 from tests.unit.diagnosis.recorded import FILE, fix_of, patched
-from tests.unit.diagnosis.simulated import Machine, cost, diagnose, find, function, inspection, stage
+from tests.unit.diagnosis.simulated import (
+    Machine,
+    cost,
+    diagnose,
+    find,
+    function,
+    inspection,
+    said,
+    stage,
+    with_function,
+    with_stage,
+)
 
 
 def looked_at(workers: int = 1, processes: bool = False, cpu_ms: float = 10.0) -> Inspection:
@@ -102,19 +113,11 @@ def test_what_a_batch_takes_beside_the_model_is_its_share_of_the_steps_of_the_sa
 
 
 def test_what_a_batch_takes_beside_the_model_changes_neither_what_is_tried_nor_the_limits_but_bounds_ideas() -> None:
-    made = function("Batches", python=True, random=True).model_copy(
-        update={"costliest": "line 7", "costliest_share": 0.8}
-    )
-    looked = looked_at()
-    looked = looked.model_copy(
-        update={"stages": (looked.stages[0].model_copy(update={"function": made}), *looked.stages[1:])}
-    )
+    looked = with_function(looked_at(), 0, random=True, costliest="line 7", costliest_share=0.8)
 
     def ended(told: Inspection | None) -> Diagnosis:
         machine = Machine(looked, lambda edits: 80.0, ceiling_ms=35.0, told_as_written=told)
-        found = diagnose(machine, allow_threads=True).diagnosis
-        assert found is not None
-        return found
+        return said(diagnose(machine, allow_threads=True))
 
     plain, timed = ended(None), ended(Inspection(beside_model_ns=60e6))
     assert {each.fix.variant for each in timed.attempts} == {each.fix.variant for each in plain.attempts}
@@ -158,30 +161,27 @@ def test_only_a_pool_runs_beside_the_copy() -> None:
 WITHOUT_IMPORT = "class Batches:\n    def __getitem__(self, index):\n        return 1\n"
 
 
-def kept(looked: Inspection, **context: Any) -> Attempt | None:
-    return candidates(looked, **context).get("keep_batches/keep what __getitem__(Batches) gives")
+KEPT = "keep_batches/keep what __getitem__(Batches) gives"
+
+
+def kept(looked: Inspection, **context: Any) -> Attempt:
+    return candidates(looked, **context)[KEPT]
 
 
 def test_batches_are_kept_where_they_are_the_same_in_every_epoch_and_memory_has_room() -> None:
     found = kept(looked_at(4))
-    assert found is not None
     assert found.outcome == "pending"
     assert "takes about 97.7 KiB in memory" in found.fix.because
     too_many = kept(looked_at(), free_memory_bytes=99_000.0)
-    assert too_many is not None
     assert too_many.outcome == "not-tried"
     assert too_many.reason == "what is kept would take 97.7 KiB, and memory has room for 96.7 KiB."
-    assert kept(drawing(looked_at())) is None
-    first, *others = looked_at().stages
-    stages = (first.model_copy(update={"epoch_hooks": True}), *others)
-    assert kept(looked_at().model_copy(update={"stages": stages})) is None
+    assert KEPT not in candidates(drawing(looked_at()))
+    assert KEPT not in candidates(with_stage(looked_at(), 0, epoch_hooks=True))
 
 
 def drawing(looked: Inspection) -> Inspection:
     """The same PyDataset, but for what it draws."""
-    first, *others = looked.stages
-    random = first.model_copy(update={"function": function("Batches", python=True, random=True)})
-    return looked.model_copy(update={"stages": (random, *others)})
+    return with_function(looked, 0, random=True)
 
 
 def test_processes_that_would_draw_what_the_others_draw_are_not_tried() -> None:
@@ -217,7 +217,6 @@ def test_where_it_computes_and_draws_it_is_said_how_processes_can_be_tried(looke
 def test_batches_that_nobody_would_ask_for_again_are_not_kept() -> None:
     once = ScriptTraining(line="train.py:9", epochs=1)
     found = kept(looked_at().model_copy(update={"training": once}))
-    assert found is not None
     assert found.outcome == "not-tried"
     assert "passes over its data once" in found.reason
 
@@ -225,7 +224,6 @@ def test_batches_that_nobody_would_ask_for_again_are_not_kept() -> None:
 def test_batches_that_processes_make_are_kept_in_one_process() -> None:
     looked = looked_at(4, processes=True)
     found = kept(looked)
-    assert found is not None
     assert found.outcome == "pending"
     assert found.fix.because.endswith("; the first epoch may take up to 4 times as long")
     assert found.fix.title == (
@@ -259,8 +257,7 @@ def test_a_first_epoch_without_the_processes_counts_for_what_keeps_their_batches
             return 1.0
         return 10.5 if SetArgument(stage=1, argument="workers", value=1) in edits else 2.7
 
-    found = diagnose(Machine(looked, step_ms, ceiling_ms=0.8), budget_s=90).diagnosis
-    assert found is not None
+    found = said(diagnose(Machine(looked, step_ms, ceiling_ms=0.8)))
     assert ((found.proposal or "").startswith("keep what")) == is_proposed
 
 
@@ -274,7 +271,6 @@ def keeping_itself() -> Inspection:
 
 def test_what_a_class_keeps_itself_is_not_kept_once_more() -> None:
     later = kept(keeping_itself(), as_written_ms=0.4)
-    assert later is not None
     assert later.outcome == "not-tried"
     assert later.reason.endswith("which read what the first one kept: only the first epoch can gain.")
 
@@ -309,10 +305,8 @@ def test_of_a_class_that_keeps_what_it_makes_no_cache_is_told(
 def test_what_is_gained_with_a_class_that_keeps_what_it_makes_is_of_the_first_epoch_and_of_no_cache() -> None:
     training = ScriptTraining(line="train.py:9", model=True, epochs=5)
     looked = keeping_itself().of_first_epoch().model_copy(update={"training": training})
-    found = diagnose(
-        Machine(looked, lambda edits: 5.0 if edits else 10.2, ceiling_ms=2.0), budget_s=120, allow_threads=True
-    ).diagnosis
-    assert found is not None
+    machine = Machine(looked, lambda edits: 5.0 if edits else 10.2, ceiling_ms=2.0)
+    found = said(diagnose(machine, allow_threads=True))
     assert ", in the first epoch." in found.text
     assert "cache" not in found.text
 
@@ -352,7 +346,6 @@ def test_handing_over_what_processes_make_is_told_and_saved_by_threads_and_by_no
     for name in ("worker_threads/4 worker threads", "no_workers/no worker pool"):
         assert offered[name].outcome == "pending"
     of_batches = kept(handing_over(), as_written_ms=61.0)
-    assert of_batches is not None
     assert of_batches.outcome == "pending"
 
 
@@ -427,10 +420,8 @@ class Batches(keras.utils.PyDataset):
 )
 def test_the_method_that_keeps_batches_is_decorated(source: str, expected: dict[str, str] | None) -> None:
     line = next(number for number, text in enumerate(source.splitlines(), 1) if "@" in text or "def" in text)
-    stages = list(looked_at().stages)
-    stages[0] = stages[0].model_copy(update={"place": Location(file=FILE, line=line)})
-    edit = KeepBatches(stage=0, workers=1)
-    code = patch.change({FILE: source}, looked_at().model_copy(update={"stages": tuple(stages)}), fix_of(edit))
+    looked = with_stage(looked_at(), 0, place=Location(file=FILE, line=line))
+    code = patch.change({FILE: source}, looked, fix_of(KeepBatches(stage=0, workers=1)))
     if expected is None:
         assert code.diff is None
         assert code.text.startswith(
@@ -444,15 +435,32 @@ def test_the_method_that_keeps_batches_is_decorated(source: str, expected: dict[
     assert patched(source, code.diff) == wanted
 
 
+def placed(looked: Inspection, place: Location | None, *ids: int) -> Inspection:
+    """The inspection with the place of these stages, and none of the others."""
+    stages = tuple(each.model_copy(update={"place": place if each.id in ids else None}) for each in looked.stages)
+    return looked.model_copy(update={"stages": stages})
+
+
+def changed(source: str, call: str, ids: tuple[int, ...], *edits: Edit, looked: Inspection | None = None) -> CodeChange:
+    """The change where the first such call of the source makes these stages."""
+    before, found, _ = source.partition(call)
+    assert found
+    line, column = 1 + before.count("\n"), len(before) - before.rfind("\n") - 1
+    place = Location(file=FILE, line=line, end_line=line, column=column, end_column=column + len(call))
+    return patch.change({FILE: source}, placed(looked or looked_at(), place, *ids), fix_of(*edits))
+
+
+FOUR = SetArgument(stage=1, argument="workers", value=4)
+FOUR_PROCESSES = (FOUR, SetArgument(stage=1, argument="use_multiprocessing", value=True))
+
+
 @pytest.mark.parametrize(
     ("made", "named"),
     [("gen = Batches(d)", "Batches"), ("gen = library.of.Batches(d)", "library.of.Batches"), ("gen = flow(d)", None)],
 )
 def test_the_method_of_a_librarys_class_is_decorated_before_the_call_of_it(made: str, named: str | None) -> None:
     source = f"import library\nif True:\n    {made}\n"
-    place = Location(file=FILE, line=3, end_line=3, column=10, end_column=4 + len(made))
-    edit = KeepBatches(stage=0, workers=1)
-    code = patch.change({FILE: source}, placed(looked_at(), place, 0, 1), fix_of(edit))
+    code = changed(source, made.removeprefix("gen = "), (0, 1), KeepBatches(stage=0, workers=1))
     if named is None:
         assert code.diff is None
         assert "`Class.__getitem__ = functools.lru_cache(maxsize=None)(Class.__getitem__)` before the call" in code.text
@@ -460,12 +468,6 @@ def test_the_method_of_a_librarys_class_is_decorated_before_the_call_of_it(made:
     assert code.diff is not None, code.text
     kept = f"    {named}.__getitem__ = functools.lru_cache(maxsize=None)({named}.__getitem__)\n"
     assert patched(source, code.diff) == f"import functools\nimport library\nif True:\n{kept}    {made}\n"
-
-
-def placed(looked: Inspection, place: Location | None, *ids: int) -> Inspection:
-    """The inspection with the place of these stages, and none of the others."""
-    stages = tuple(each.model_copy(update={"place": place if each.id in ids else None}) for each in looked.stages)
-    return looked.model_copy(update={"stages": stages})
 
 
 SOURCE = """\
@@ -479,32 +481,23 @@ train = Batches(3200)
 
 
 @pytest.mark.parametrize(
-    ("line", "end", "before", "after"),
+    ("before", "after"),
     [
-        (6, 21, "Batches(3200)", "Batches(3200, workers=4, use_multiprocessing=True)"),
-        (3, 26, "__init__()", "__init__(workers=4, use_multiprocessing=True)"),
+        ("Batches(3200)", "Batches(3200, workers=4, use_multiprocessing=True)"),
+        ("super().__init__()", "super().__init__(workers=4, use_multiprocessing=True)"),
     ],
 )
-def test_the_arguments_are_written_where_the_workers_are_set(line: int, end: int, before: str, after: str) -> None:
-    place = Location(file=FILE, line=line, end_line=line, column=8, end_column=end)
-    found = placed(looked_at(), place, 1)
-    edits = (
-        SetArgument(stage=1, argument="workers", value=4),
-        SetArgument(stage=1, argument="use_multiprocessing", value=True),
-    )
-    code = patch.change({FILE: SOURCE}, found, fix_of(*edits))
+def test_the_arguments_are_written_where_the_workers_are_set(before: str, after: str) -> None:
+    code = changed(SOURCE, before, (1,), *FOUR_PROCESSES)
     assert code.diff is not None, code.text
     assert patched(SOURCE, code.diff) == SOURCE.replace(before, after)
 
 
 def test_workers_that_are_given_by_their_place_are_not_given_again() -> None:
     source = "class Batches(PyDataset):\n    def __init__(self):\n        super().__init__(2, False)\n"
-    place = Location(file=FILE, line=3, end_line=3, column=8, end_column=34)
-    found = placed(looked_at(2), place, 1)
-    edits = (SetArgument(stage=1, argument="workers", value=8),)
-    code = patch.change({FILE: source}, found, fix_of(*edits))
+    code = changed(source, "super().__init__(2, False)", (1,), FOUR, looked=looked_at(2))
     assert code.diff is not None, code.text
-    assert "super().__init__(8, False)" in patched(source, code.diff)
+    assert "super().__init__(4, False)" in patched(source, code.diff)
 
 
 def test_where_nothing_is_known_of_the_call_the_words_name_the_py_dataset() -> None:
@@ -530,14 +523,7 @@ def test_where_nothing_is_known_of_the_call_the_words_name_the_py_dataset() -> N
 )
 def test_what_a_library_makes_is_given_its_workers_after_its_call(made: str, expected: str | None) -> None:
     source = f"if True:\n    {made}  # all of it\n"
-    end = 4 + made.index("flow(d)") + len("flow(d)")
-    place = Location(file=FILE, line=2, end_line=2, column=8, end_column=end)
-    found = placed(looked_at(), place, 0, 1)
-    edits = (
-        SetArgument(stage=1, argument="workers", value=4),
-        SetArgument(stage=1, argument="use_multiprocessing", value=True),
-    )
-    code = patch.change({FILE: source}, found, fix_of(*edits))
+    code = changed(source, "flow(d)", (0, 1), *FOUR_PROCESSES)
     if expected is None:
         assert code.diff is None
         assert "workers=4" in code.text
@@ -547,39 +533,32 @@ def test_what_a_library_makes_is_given_its_workers_after_its_call(made: str, exp
 
 
 def test_what_is_made_without_keras_init_is_given_its_workers_after_its_call() -> None:
-    source = "train = Batches(9)\nfit(train)\n"
-    place = Location(file=FILE, line=1, end_line=1, column=8, end_column=18)
-    found = placed(looked_at(), place, 1)
-    workers = found.stages[1].model_copy(update={"by_attributes": True})
-    found = found.model_copy(update={"stages": (found.stages[0], workers, *found.stages[2:])})
-    code = patch.change({FILE: source}, found, fix_of(SetArgument(stage=1, argument="workers", value=4)))
+    source, looked = "train = Batches(9)\nfit(train)\n", with_stage(looked_at(), 1, by_attributes=True)
+    code = changed(source, "Batches(9)", (1,), FOUR, looked=looked)
     assert code.diff is not None, code.text
     assert patched(source, code.diff) == "train = Batches(9)\ntrain.workers = 4\nfit(train)\n"
 
 
-@pytest.mark.parametrize("method", ["fit", "fit_generator", "evaluate"])
 @pytest.mark.parametrize(
-    ("given", "expected"), [("train", "train, workers=4"), ("train, workers=1, epochs=2", "train, workers=4, epochs=2")]
+    ("method", "given", "expected"),
+    [
+        ("fit_generator", "train", "train, workers=4"),
+        ("fit", "train, workers=1, epochs=2", "train, workers=4, epochs=2"),
+    ],
 )
 def test_in_keras_2_what_a_library_makes_is_given_its_workers_in_the_call_that_takes_it(
     method: str, given: str, expected: str
 ) -> None:
     source = f"history = model.{method}({given})\n"
-    place = Location(file=FILE, line=1, end_line=1, column=10, end_column=len(source) - 1)
-    found = placed(looked_at(), place, 0, 1)
-    edit = SetArgument(stage=1, argument="workers", value=4)
-    code = patch.change({FILE: source}, found, fix_of(edit))
+    code = changed(source, f"model.{method}({given})", (0, 1), FOUR)
     assert code.diff is not None, code.text
     assert patched(source, code.diff) == f"history = model.{method}({expected})\n"
 
 
-@pytest.mark.parametrize(("line", "end", "alike"), [(6, 21, ("train.py:7",)), (3, 26, ())])
-def test_a_py_dataset_that_is_made_alike_elsewhere_is_named(line: int, end: int, alike: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("call", "alike"), [("Batches(3200)", ("train.py:7",)), ("super().__init__()", ())])
+def test_a_py_dataset_that_is_made_alike_elsewhere_is_named(call: str, alike: tuple[str, ...]) -> None:
     source = f"{SOURCE}fit(Batches(3200))\nfit(Batches(9))\n"
     source += "class Other(PyDataset):\n    def __init__(self):\n        super().__init__()\n"
-    place = Location(file=FILE, line=line, end_line=line, column=8, end_column=end)
-    found = placed(looked_at(), place, 1)
-    edit = SetArgument(stage=1, argument="workers", value=4)
-    code = patch.change({FILE: source}, found, fix_of(edit))
+    code = changed(source, call, (1,), FOUR)
     assert code.diff
     assert code.alike == alike

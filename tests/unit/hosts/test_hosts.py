@@ -493,15 +493,15 @@ def test_the_straggler_is_named_in_95_of_100_and_nobody_where_there_is_none() ->
     """Shares scatter by 5 points between hosts; four of them, one of which waits 35 points longer."""
     noise = np.random.default_rng(0)
     named = innocent = 0
-    for _ in range(200):
+    for _ in range(100):
         calm = np.clip(noise.normal(0.05, 0.05, (4, 2)), 0, 1)
         late = calm.copy()
         late[2, 1] += 0.35
         efficiencies = rounds(0.85, noise.normal(0, 0.03, 5))
         named += efficiency.result("a", 4, efficiencies, figures(*late.tolist())).host == 2
         innocent += efficiency.result("a", 4, efficiencies, figures(*calm.tolist())).host is None
-    assert named >= 190
-    assert innocent >= 190
+    assert named >= 95
+    assert innocent >= 95
 
 
 @pytest.mark.parametrize("others", [3, 4])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from pipeline_bench.report.difference import markdown as markdown_difference
 from pipeline_bench.report.terminal_table import figures_table
 from pipeline_bench.samplers.nvml_metrics import ACTIVITY
 from tests.unit import records
-from tests.unit.console import printed
+from tests.unit.console import printed, unread
 from tests.unit.sessions import CPU, scenario, variant
 from tests.unit.storage_simulation import Machine, simulate
 
@@ -44,6 +44,7 @@ BASE = scenario(
 )
 
 
+@cache
 def session(
     rank: int,
     size: int = 2,
@@ -71,16 +72,35 @@ def session(
     )
 
 
+def with_trials(whole: Session, changed: Callable[[TrialRecord], TrialRecord]) -> Session:
+    return whole.model_copy(update={"trials": tuple(map(changed, whole.trials))})
+
+
 def busy(whole: Session, percent: float, own_percent: float) -> Session:
     """The session with a machine whose CPU was so busy during each trial, so much of it by the trial itself."""
-    trials = []
-    for trial in whole.trials:
+
+    def seen(trial: TrialRecord) -> TrialRecord:
         assert trial.steps is not None
         at = trial.steps.end_ns.unpack()
         shares = {"machine_cpu_percent": percent, "other_cpu_percent": percent - own_percent}
-        tracks = tuple(records.track(metric, at, share) for metric, share in shares.items())
-        trials.append(trial.model_copy(update={"samples": tracks}))
-    return whole.model_copy(update={"trials": tuple(trials)})
+        return trial.model_copy(update={"samples": tuple(records.track(name, at, of) for name, of in shares.items())})
+
+    return with_trials(whole, seen)
+
+
+def kept(folder: Path, *sessions: Session) -> None:
+    """Save the sessions of ranks where each rank does."""
+    for whole in sessions:
+        assert whole.host is not None
+        own = folder / f"rank-{whole.host.rank:03}"
+        own.mkdir()
+        save(whole, own)
+
+
+def only(merged: Session) -> HostsResult:
+    """What was found of the hosts; where there are several numbers of them, of most."""
+    assert merged.hosts is not None
+    return merged.hosts.results[-1]
 
 
 @pytest.mark.parametrize(
@@ -95,29 +115,23 @@ def busy(whole: Session, percent: float, own_percent: float) -> Session:
 def test_ranks_that_waited_on_one_busy_machine_are_not_said_to_share_a_storage(
     machines: tuple[str, str], percent: tuple[float, float], kind: str, words: str
 ) -> None:
-    merged = merge.merge([busy(on(name, session(rank)), *percent) for rank, name in enumerate(machines)])
-    assert merged.hosts is not None
-    (found,) = merged.hosts.results
+    found = only(merge.merge([busy(on(name, session(rank)), *percent) for rank, name in enumerate(machines)]))
     assert found.kind == kind
     assert words in found.text
 
 
 def sampled(whole: Session, **metrics: float) -> Session:
     """The session with samples of these metrics at the end of each step; of CPU seconds so many a second."""
-    trials = []
-    for trial in whole.trials:
+
+    def seen(trial: TrialRecord) -> TrialRecord:
         assert trial.steps is not None
         at = trial.steps.end_ns.unpack()
         cpu_s = (at - at[0]) / S
         values = {name: (cpu_s if name == "cpu_seconds" else 1.0) * value for name, value in metrics.items()}
         tracks = tuple(records.track(name, at, column) for name, column in values.items())
-        trials.append(trial.model_copy(update={"samples": (*trial.samples, *tracks), "allowed_cpus": 2}))
-    return whole.model_copy(update={"trials": tuple(trials)})
+        return trial.model_copy(update={"samples": (*trial.samples, *tracks), "allowed_cpus": 2})
 
-
-def only(merged: Session) -> HostsResult:
-    assert merged.hosts is not None
-    return merged.hosts.results[-1]
+    return with_trials(whole, seen)
 
 
 @pytest.mark.parametrize(
@@ -234,9 +248,7 @@ def test_waits_are_of_the_time_in_which_all_train() -> None:
         waits = Series.pack(((took_ms - 9.6) * 1e6).astype(np.int64))
         return trial.model_copy(update={"steps": steps.model_copy(update={"wait_ns": waits}), "warmup_steps": 1})
 
-    whole = session(1)
-    other = whole.model_copy(update={"trials": tuple(map(late, whole.trials))})
-    found = only(merge.merge([session(0, together_ms=10.0), other]))
+    found = only(merge.merge([session(0, together_ms=10.0), with_trials(session(1), late)]))
     assert found.wait_together[1] == pytest.approx(0.76, abs=0.01)
     assert (found.kind, found.named) == ("straggler", (1,))
 
@@ -270,18 +282,13 @@ def test_the_efficiency_is_that_of_hosts_whose_steps_were_simulated(turn_ms: flo
             steps = records.steps_of(np.diff(at_ns) / 1e6, 1.0, int(at_ns[0]))
             trials.append(trial.model_copy(update={"steps": steps, "warmup_steps": 10}))
         whole[rank] = own.model_copy(update={"trials": tuple(trials)})
-    merged = merge.merge(whole)
-    assert merged.hosts is not None
-    found = merged.hosts.results[-1]
-    assert found.efficiency.value == pytest.approx(min(1.0, wanted / turn_ms / hosts), abs=0.02)
+    efficiency = only(merge.merge(whole)).efficiency
+    assert efficiency.value == pytest.approx(min(1.0, wanted / turn_ms / hosts), abs=0.02)
 
 
 def test_two_hosts_become_one_session_with_their_sum_and_the_verdict(tmp_path: Path) -> None:
     """Each takes 10 ms a step alone and 25 beside the other: 40 %. They were booted at other times."""
-    for rank in range(2):
-        folder = tmp_path / f"rank-{rank:03}"
-        folder.mkdir()
-        save(session(rank, booted_ns=rank * 5000 * S, boot=str(rank)), folder)
+    kept(tmp_path, *(session(rank, booted_ns=rank * 5000 * S, boot=str(rank)) for rank in range(2)))
     merged = merge.merge(merge.read(tmp_path))
     assert merged.hosts is not None
     (found,) = merged.hosts.results
@@ -295,13 +302,9 @@ def test_two_hosts_become_one_session_with_their_sum_and_the_verdict(tmp_path: P
     assert together[0].started_ns == together[1].started_ns
     save(merged, tmp_path)
     assert load(tmp_path).hosts == merged.hosts
-    assert conclude(merged) in markdown.render(merged).replace("\\", "")
-    assert "Storage is shared" in html.render(merged)
-    assert "Storage is shared" in screen.as_text(merged)
 
 
 def test_the_time_that_a_sample_covers_is_moved_to_the_common_clock_with_its_stamp() -> None:
-    whole = session(1, booted_ns=5000 * S)
     covered = Track(
         metric=ACTIVITY[0],
         source="GPM",
@@ -309,10 +312,8 @@ def test_the_time_that_a_sample_covers_is_moved_to_the_common_clock_with_its_sta
         from_ns=Series.pack([S]),
         values=Series.pack([50.0]),
     )
-    sampled = whole.model_copy(
-        update={"trials": tuple(trial.model_copy(update={"samples": (covered,)}) for trial in whole.trials)}
-    )
-    merged = merge.merge([session(0), sampled])
+    with_sample = partial(TrialRecord.model_copy, update={"samples": (covered,)})
+    merged = merge.merge([session(0), with_trials(session(1, booted_ns=5000 * S), with_sample)])
     (found,) = next(trial.samples for trial in merged.trials if trial.samples)
     assert found.from_ns is not None
     assert found.from_ns.unpack().tolist() == [5001 * S]
@@ -326,15 +327,8 @@ def on(machine: str, whole: Session, **environment: Any) -> Session:
 
 
 def told(merged: Session) -> list[str]:
-    """What every format says of the hosts; all of them say the same."""
-    lines = [f"{name}: {text}" for name, text in machines.hosts(merged)]
-    page, marked = html.render(merged), markdown.render(merged)
-    text = " ".join(printed(terminal.render(merged, None, 80)).split())
-    for line in lines:
-        assert line in page
-        assert line in text
-        assert line.partition(": ")[2] in marked.replace("\\", "")
-    return lines
+    """What the reports say of the hosts."""
+    return [f"{name}: {text}" for name, text in machines.hosts(merged)]
 
 
 def test_reports_show_each_host_with_its_machine_and_its_own_page_cache() -> None:
@@ -342,22 +336,23 @@ def test_reports_show_each_host_with_its_machine_and_its_own_page_cache() -> Non
         on(f"node-{rank}", session(rank), cores=64 * (1 - rank) + 2, cpu=f"CPU {rank}", accelerator_name=f"CPU {rank}")
         for rank in range(2)
     ]
+    files = [Storage(asked="as-is", size_bytes=10**6, resident_share=share) for share in (0.25, 1.0)]
     cached = [
-        each.model_copy(
-            update={
-                "trials": tuple(
-                    trial.model_copy(update={"storage": Storage(asked="as-is", size_bytes=10**6, resident_share=share)})
-                    for trial in each.trials
-                )
-            }
-        )
-        for each, share in zip(cached, (0.25, 1.0), strict=True)
+        with_trials(each, partial(TrialRecord.model_copy, update={"storage": seen}))
+        for each, seen in zip(cached, files, strict=True)
     ]
-    first, second, remark = told(merge.merge(cached))
+    merged = merge.merge(cached)
+    page, marked = html.render(merged), markdown.render(merged).replace("\\", "")
+    text = " ".join(printed(terminal.render(merged, None, 80)).split())
+    for line in told(merged):
+        assert line in page
+        assert line in text
+        assert line.partition(": ")[2] in marked
+    first, second, remark = told(merged)
     assert first.startswith("rank 0: node-0; CPU 0, 66 cores; files as found: 25 % in the page cache before training")
     assert second.startswith("rank 1: node-1; CPU 1, 2 cores; files as found: 100 % in the page cache before training")
     assert remark == "remark: machines differ: the heading shows that of rank 0; unlike it: rank 1"
-    assert machines.storage(merge.merge(cached)) == []
+    assert machines.storage(merged) == []
 
 
 def test_a_round_in_which_a_host_fell_out_does_not_count_for_the_others() -> None:
@@ -365,25 +360,18 @@ def test_a_round_in_which_a_host_fell_out_does_not_count_for_the_others() -> Non
     first, second = session(0), session(1)
 
     def changed(whole: Session, **update: Any) -> Session:
-        trials = [
-            trial.model_copy(update=update) if (trial.variant, trial.repeat) == ("a, 2 hosts", 1) else trial
-            for trial in whole.trials
-        ]
-        return whole.model_copy(update={"trials": tuple(trials)})
+        updates = {("a, 2 hosts", 1): update}
+        return with_trials(whole, lambda t: t.model_copy(update=updates.get((t.variant, t.repeat))))
 
     (fed,) = [trial for trial in first.trials if (trial.variant, trial.repeat) == ("a, alone", 1)]
-    merged = merge.merge([changed(first, steps=fed.steps), changed(second, status="failed", reason="planted")])
-    assert merged.hosts is not None
-    (found,) = merged.hosts.results
+    found = only(merge.merge([changed(first, steps=fed.steps), changed(second, status="failed", reason="planted")]))
     assert found.rounds == 2
     assert found.wait_together == pytest.approx((0.616, 0.616))
 
 
 def test_rounds_in_which_a_host_came_late_have_no_efficiency_and_no_straggler() -> None:
     """Rank 1 begins 2 s into the 3 of rank 0: what it waits after these is not what both wait together."""
-    merged = merge.merge([session(0, together_ms=10.0), session(1, together_ms=25.0, late_ns=2 * S)])
-    assert merged.hosts is not None
-    (found,) = merged.hosts.results
+    found = only(merge.merge([session(0, together_ms=10.0), session(1, together_ms=25.0, late_ns=2 * S)]))
     assert (found.kind, found.rounds, found.wait_together) == ("not-measured", 0, (None, None))
     assert found.text.endswith(
         "all at once for at least half of a trial; they began to train 2.03 s apart: make trials longer, --time 10"
@@ -392,31 +380,29 @@ def test_rounds_in_which_a_host_came_late_have_no_efficiency_and_no_straggler() 
 
 def test_a_host_that_is_busy_for_less_of_an_equally_long_step_has_no_slow_input() -> None:
     """Rank 1 waits 80 % of its steps alone, and rank 0 4 %; both get a batch in 10 ms."""
-    merged = merge.merge([session(0, together_ms=10.0), session(1, together_ms=10.0, busy_ms=2.0)])
-    assert merged.hosts is not None
-    assert merged.hosts.results[0].wait_alone == pytest.approx((0.04, 0.8), abs=0.01)
-    assert (merged.hosts.results[0].kind, merged.hosts.results[0].named) == ("scales", ())
+    found = only(merge.merge([session(0, together_ms=10.0), session(1, together_ms=10.0, busy_ms=2.0)]))
+    assert found.wait_alone == pytest.approx((0.04, 0.8), abs=0.01)
+    assert (found.kind, found.named) == ("scales", ())
 
 
 def test_ranks_whose_input_is_made_in_memory_share_no_storage() -> None:
     whole = [session(rank).model_dump_json().replace('"kind":"tfrecord"', '"kind":"synthetic"') for rank in range(2)]
-    merged = merge.merge([Session.model_validate_json(each) for each in whole])
-    assert merged.hosts is not None
-    assert merged.hosts.results[0].kind == "inconclusive"
-    assert "each waits 62 %, alone 4 %" in merged.hosts.results[0].text
+    found = only(merge.merge([Session.model_validate_json(each) for each in whole]))
+    assert found.kind == "inconclusive"
+    assert "each waits 62 %, alone 4 %" in found.text
 
 
 def with_files(whole: Session, resident: float | None, read: float, source: str = "tfrecord") -> Session:
     """The session of files of which so much was in the page cache, and so much was read from storage."""
     epoch = StorageEpoch(index=0, size_bytes=10**9, read_bytes=round(read * 10**9), resident_share=resident)
     seen = Storage(asked="as-is", size_bytes=10**9, resident_share=resident, epoch_count=1, epochs=(epoch,))
-    trials = tuple(trial.model_copy(update={"storage": seen}) for trial in whole.trials)
     variants = tuple(
         each.model_copy(update={"source": each.source.model_copy(update={"kind": source})})
         for each in whole.scenario.variants
     )
     scenario = whole.scenario.model_copy(update={"variants": variants})
-    return whole.model_copy(update={"trials": trials, "scenario": scenario})
+    changed = partial(TrialRecord.model_copy, update={"storage": seen})
+    return with_trials(whole.model_copy(update={"scenario": scenario}), changed)
 
 
 @pytest.mark.parametrize(
@@ -461,9 +447,7 @@ def test_machines_that_are_called_alike_but_were_booted_at_other_times_are_sever
 def test_reports_show_the_efficiency_also_where_a_host_is_named() -> None:
     """Rank 1 waits 62 % of its step beside rank 0, which goes on as alone: one straggler."""
     merged = merge.merge([session(0, together_ms=10.0), session(1, together_ms=25.0)])
-    assert merged.hosts is not None
-    (found,) = merged.hosts.results
-    assert (found.kind, found.host) == ("straggler", 1)
+    assert (only(merged).kind, only(merged).host) == ("straggler", 1)
     assert "70 %" not in conclude(merged)
     ((name, figures),) = machines.together(merged)
     assert figures == ["2", "17.9k", "70 % (66 to 74 %)", "3"]
@@ -480,9 +464,7 @@ def test_reports_show_the_efficiency_also_where_a_host_is_named() -> None:
 def test_a_verdict_names_the_machine_where_there_are_several() -> None:
     calm, slow = watched(0, 1.0, None), watched(1, 31.0, None)
     for name, expected in (("node-b", "rank 1 (node-b) waits 62 %"), ("node-a", "rank 1 waits 62 %")):
-        merged = merge.merge([on("node-a", calm), on(name, slow)])
-        assert merged.hosts is not None
-        assert expected in merged.hosts.results[0].text
+        assert expected in only(merge.merge([on("node-a", calm), on(name, slow)])).text
     assert told(merge.merge([on("node-a", calm), on("node-b", slow)])) == [
         "rank 0: node-a; Example CPU 2.0 GHz, 2 cores",
         "rank 1: node-b; Example CPU 2.0 GHz, 2 cores",
@@ -533,11 +515,8 @@ def test_a_rank_that_was_refused_before_its_first_trial_is_missing_and_the_other
     """It has another TensorFlow, or lacks a library: it has other trials than rank 0."""
     why = "rank 1 has other trials than rank 0"
     other = session(1, 3)
-    trials = [
-        trial.model_copy(update={"status": "failed", "reason": why, "phases": (), "steps": None})
-        for trial in other.trials
-    ]
-    refused = on("b", other, tensorflow="2.1").model_copy(update={"trials": tuple(trials), "results": ()})
+    failed = partial(TrialRecord.model_copy, update={"status": "failed", "reason": why, "phases": (), "steps": None})
+    refused = with_trials(on("b", other, tensorflow="2.1").model_copy(update={"results": ()}), failed)
     merged = merge.merge([session(0, 3), refused, session(2, 3)])
     assert merged.hosts is not None
     assert merged.hosts.missing == (1,)
@@ -561,10 +540,8 @@ def test_a_rank_that_was_killed_between_its_trials_is_said_to_have_ended_early()
 def test_a_session_in_the_folder_of_another_rank_is_refused(tmp_path: Path, whose: int | None, words: str) -> None:
     """A copy of one rank's would count as a second training of it."""
     other = session(0).model_copy(update={} if whose == 0 else {"host": None})
-    for rank, whole in enumerate((session(0), other)):
-        folder = tmp_path / f"rank-{rank:03}"
-        folder.mkdir()
-        save(whole, folder)
+    kept(tmp_path, session(0), session(1))
+    save(other, tmp_path / "rank-001")
     with pytest.raises(SessionError) as refused:
         merge.read(tmp_path)
     assert words in refused.value.message
@@ -572,11 +549,10 @@ def test_a_session_in_the_folder_of_another_rank_is_refused(tmp_path: Path, whos
 
 @pytest.mark.parametrize("host", [{"rank": 2}, {"rank": -1}, {"size": 0}, {"size": 10**9}])
 def test_a_rank_that_is_none_of_so_many_is_a_damaged_session(tmp_path: Path, host: dict[str, int]) -> None:
-    folder = tmp_path / "rank-001"
-    folder.mkdir()
     whole = session(1)
     assert whole.host is not None
-    save(whole.model_copy(update={"host": whole.host.model_copy(update=host)}), folder)
+    kept(tmp_path, whole)
+    save(whole.model_copy(update={"host": whole.host.model_copy(update=host)}), tmp_path / "rank-001")
     with pytest.raises(SessionError, match=r"damaged one: host") as refused:
         merge.read(tmp_path)
     assert refused.value.hint == "Remove rank-001 to merge the other ranks without it."
@@ -672,10 +648,9 @@ def test_variants_that_differ_are_refused() -> None:
 
 def watched(rank: int, wait_ms: float, collective_ms: float | None, size: int = 2, step_ms: float = 50.0) -> Session:
     """A rank's session of a training that it watched itself."""
-    whole = session(rank, size)
+    whole = session(0)
     (result,) = [each for each in whole.results if each.variant == "ceiling"]
-    host = whole.host
-    assert host is not None
+    host = {"wall_minus_monotonic_ns": 0, "collective_ms": collective_ms}
     result = result.model_copy(
         update={
             "variant": "job",
@@ -692,33 +667,27 @@ def watched(rank: int, wait_ms: float, collective_ms: float | None, size: int = 
             "scenario": scenario(job),
             "trials": (records.record("job", 0, step_ms, wait_ms, noise=0.0),),
             "results": (result,),
-            "host": host.model_copy(update={"collective_ms": collective_ms}),
+            "host": Rank(rank, size, "pmi").host(0.0).model_copy(update=host),
         }
     )
 
 
 @pytest.mark.parametrize(
-    ("sessions", "kind", "host", "words"),
+    ("first", "second", "kind", "host", "words"),
     [
-        ([watched(0, 1.0, 35.0), watched(1, 31.0, 5.0)], "slow-input", 1, "the input of rank 1 delays all workers"),
-        (
-            [watched(0, 1.0, 35.0), watched(1, 1.0, 5.0)],
-            "slow-model",
-            1,
-            "rank 1 delays all workers, but not by its input",
-        ),
-        ([watched(0, 1.0, None), watched(1, 31.0, None)], "straggler", 1, "rank 1 waits 62 %, the others 2 %"),
-        ([watched(0, 1.0, None), watched(1, 1.0, None)], "watched", None, "rank 0 waits 2 %; rank 1 waits 2 %"),
+        ((1.0, 35.0), (31.0, 5.0), "slow-input", 1, "the input of rank 1 delays all workers"),
+        ((1.0, 35.0), (1.0, 5.0), "slow-model", 1, "rank 1 delays all workers, but not by its input"),
+        ((1.0, None), (31.0, None), "straggler", 1, "rank 1 waits 62 %, the others 2 %"),
+        ((1.0, None), (1.0, None), "watched", None, "rank 0 waits 2 %; rank 1 waits 2 %"),
     ],
 )
 def test_the_sessions_that_run_left_of_one_training_are_merged(
-    sessions: list[Session], kind: str, host: int | None, words: str
+    first: tuple[float, float | None], second: tuple[float, float | None], kind: str, host: int | None, words: str
 ) -> None:
-    merged = merge.merge(sessions)
-    assert merged.hosts is not None
-    (found,) = merged.hosts.results
-    assert (found.kind, found.host) == (kind, host)
-    assert words in found.text
+    """Of each rank, how many ms it waits for its input and for the others."""
+    merged = merge.merge([watched(0, *first), watched(1, *second)])
+    assert (only(merged).kind, only(merged).host) == (kind, host)
+    assert words in only(merged).text
     assert [result.variant for result in merged.results] == ["job · rank 0", "job · rank 1"]
 
 
@@ -749,11 +718,11 @@ def test_of_very_many_ranks_without_a_verdict_the_first_are_listed() -> None:
     assert "rank 16" not in conclude(merged)
 
 
-@pytest.mark.parametrize(
-    "workers", [[watched(0, 5.0, 6.0), watched(1, 30.0, 5.0)], [watched(0, 5.0, 1.0), watched(1, 25.0, 9.0)]]
-)
-def test_who_waits_for_its_input_and_delays_nobody_is_no_straggler(workers: list[Session]) -> None:
-    found = only(merge.merge(workers))
+@pytest.mark.parametrize(("first", "second"), [((5.0, 6.0), (30.0, 5.0)), ((5.0, 1.0), (25.0, 9.0))])
+def test_who_waits_for_its_input_and_delays_nobody_is_no_straggler(
+    first: tuple[float, float], second: tuple[float, float]
+) -> None:
+    found = only(merge.merge([watched(0, *first), watched(1, *second)]))
     assert (found.kind, found.named) == ("watched", ())
     assert "rank 0 waits" in found.text
 
@@ -815,9 +784,7 @@ def test_without_collectives_the_rank_that_steps_fastest_is_no_straggler(step_ms
 
 @pytest.mark.parametrize("collective_ms", [(35.0, 5.0), (None, None)])
 def test_where_a_rank_is_missing_the_slow_one_keeps_its_number(collective_ms: tuple[float | None, ...]) -> None:
-    merged = merge.merge([watched(0, 1.0, collective_ms[0], size=3), watched(2, 31.0, collective_ms[1], size=3)])
-    assert merged.hosts is not None
-    (found,) = merged.hosts.results
+    found = only(merge.merge([watched(0, 1.0, collective_ms[0], size=3), watched(2, 31.0, collective_ms[1], size=3)]))
     assert found.host == 2
     assert "rank 2" in found.text
     assert "rank 1" not in found.text
@@ -887,17 +854,12 @@ def test_processes_of_one_rank_that_trained_at_once_are_told(
         assert any("several processes of rank 0 trained at once" in note for note in each.notes) is told
 
 
-def test_every_training_is_merged_also_where_nobody_reads_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_training_is_merged_also_where_nobody_reads_the_first(tmp_path: Path) -> None:
     for number in range(2):
         folder = tmp_path / "rank-000" / f"{number}"
         folder.mkdir(parents=True)
         save(session(0), folder)
-    reader, writer = os.pipe()
-    os.close(reader)
-    with suppress(BrokenPipeError), os.fdopen(writer, "w", encoding="utf-8") as unread:
-        monkeypatch.setattr(sys, "stdout", unread)
+    with suppress(BrokenPipeError), unread() as stdout, redirect_stdout(stdout):
         run(["merge", str(tmp_path)])
     assert [path.parent.name for path in sorted(tmp_path.glob("training-*/report.html"))] == [
         "training-1",
@@ -919,10 +881,7 @@ def test_a_file_in_the_place_of_a_trainings_folder_is_one_message(
 
 def test_who_was_lost_is_a_note_also_of_a_second_merge(tmp_path: Path) -> None:
     """It lies in the folder, beside the word of a rank that ended early, whose session says as much itself."""
-    for rank in range(2):
-        folder = tmp_path / f"rank-{rank:03}"
-        folder.mkdir()
-        save(on("ab"[rank], session(rank)), folder)
+    kept(tmp_path, on("a", session(0)), on("b", session(1)))
     (tmp_path / FOLDER).mkdir()
     gone_path(tmp_path / FOLDER, 0).write_text(ENDED_EARLY)
     gone_path(tmp_path / FOLDER, 1).write_text("its node died")
@@ -935,9 +894,7 @@ def test_interrupted_ranks_are_said_to_be_and_no_success(tmp_path: Path) -> None
     for rank in range(2):
         whole = on("ab"[rank], session(rank))
         cut = whole.trials[-1].model_copy(update={"status": "interrupted", "reason": "Ctrl-C"})
-        folder = tmp_path / f"rank-{rank:03}"
-        folder.mkdir()
-        save(whole.model_copy(update={"trials": (*whole.trials[:-1], cut)}), folder)
+        kept(tmp_path, whole.model_copy(update={"trials": (*whole.trials[:-1], cut)}))
     assert run(["merge", str(tmp_path)]) == 1
     assert conclude(load(tmp_path)).startswith("Interrupted; until then: Storage is shared")
 
@@ -946,10 +903,7 @@ def test_a_merge_that_cannot_be_saved_is_one_message_and_leaves_the_ranks_sessio
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is in the way stands for a full or read-only disk."""
-    for rank in range(2):
-        folder = tmp_path / f"rank-{rank:03}"
-        folder.mkdir()
-        save(session(rank), folder)
+    kept(tmp_path, session(0), session(1))
     (tmp_path / "session.json").symlink_to("session.json")
     assert run(["merge", str(tmp_path)]) == 2
     said = " ".join(capsys.readouterr().err.split())

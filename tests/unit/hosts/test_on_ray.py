@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import io
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count, repeat
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_bench.cli import placed_rank
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import merge, on_ray, ray_cluster, rendezvous
 from pipeline_bench.model.session import SESSION_FILE
@@ -26,6 +26,7 @@ from tests.unit.hosts.test_merge import session
 def test_an_address_where_something_else_listens_is_told_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection and says nothing, as a proxy does in front of a head node that is gone."""
     monkeypatch.delenv("RAY_USE_TLS", raising=False)
+    monkeypatch.setattr("pipeline_bench.tfdata.service._ANSWER_S", 0.1)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -34,13 +35,27 @@ def test_an_address_where_something_else_listens_is_told_without_ray(monkeypatch
             ray_cluster.check_answers(address)
 
 
+def ranks_of(
+    out: Path,
+    library: Any = None,
+    actors: Sequence[Any] = (),
+    silent_s: float = 20.0,
+    notify: Callable[[str], None] = lambda _: None,
+) -> on_ray._Ranks:
+    """The ranks of a run that has placed these actors; without a library, what one is asked for is its answer."""
+    run = on_ray._Ranks.__new__(on_ray._Ranks)
+    run._ray = library or SimpleNamespace(get=lambda seen: seen, exceptions=SimpleNamespace(RayError=ConnectionError))
+    run._out, run._group, run._silent_s, run._notify, run._actors = out, None, silent_s, notify, list(actors)
+    run._outbox, run._wall_s = [{} for _ in actors], on_ray._wall_clock()
+    run._beats, run._ahead_s, run._lived_s, run._ending = {}, {}, {}, {}
+    return run
+
+
 def test_a_session_that_cannot_be_saved_here_is_one_message(tmp_path: Path) -> None:
     """What is in the way stands for a full disk."""
-    run = on_ray._Ranks.__new__(on_ray._Ranks)
-    run._out, run._ahead_s = tmp_path, {}
     (tmp_path / "rank-001").write_text("in the way")
     with pytest.raises(SessionError, match="rank-001: a session cannot be saved: File exists") as refused:
-        run._keep(1, b"{}")
+        ranks_of(tmp_path)._keep(1, b"{}")
     assert f"pipeline-bench merge {tmp_path}" in refused.value.hint
 
 
@@ -59,11 +74,7 @@ def test_a_rank_that_ends_without_all_of_its_trials_is_lost_and_all_others_hear_
 ) -> None:
     """Also where it has left no word, as with a full disk: the others would wait for it for ever."""
     told: list[str] = []
-    run = on_ray._Ranks.__new__(on_ray._Ranks)
-    run._ray = SimpleNamespace(get=lambda seen: seen, exceptions=SimpleNamespace(RayError=ConnectionError))
-    run._beats, run._ahead_s, run._out, run._outbox, run._notify = {}, {}, tmp_path, [{}, {}, {}], told.append
-    run._wall_s, run._lived_s, run._ending = on_ray._wall_clock(), {}, {}
-    run._actors = [actor(object()) for _ in range(3)]
+    run = ranks_of(tmp_path, actors=[actor(object()) for _ in range(3)], notify=told.append)
     assert not run._take(1, on_ray.Seen(None, None, "", code, 0.0, ran_all))
     gone = {} if why is None else {"rank-001.gone": why.encode()}
     assert told == ([] if why is None else [f"rank 1 is lost: {why}"])
@@ -73,8 +84,8 @@ def test_a_rank_that_ends_without_all_of_its_trials_is_lost_and_all_others_hear_
 
 def test_a_fetched_session_has_the_offset_of_its_nodes_clock_also_for_a_later_merge(tmp_path: Path) -> None:
     """Its own is that of its disk, which has the node's own clock."""
-    run = on_ray._Ranks.__new__(on_ray._Ranks)
-    run._out, run._ahead_s = tmp_path, {0: 0.0, 1: 0.4}
+    run = ranks_of(tmp_path)
+    run._ahead_s = {0: 0.0, 1: 0.4}
     for rank in range(2):
         run._keep(rank, session(rank).to_json().encode())
     fetched = merge.read(tmp_path)
@@ -98,33 +109,25 @@ def test_of_an_error_of_rays_the_cause_is_told_which_it_has_last(text: str, told
     assert ray_cluster.why(RayError(text)) == f"RayError: {told}"
 
 
-def test_a_clock_that_is_set_back_leaves_no_rank_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = on_ray._Ranks.__new__(on_ray._Ranks)
-    run._ray = SimpleNamespace(get=lambda seen: seen, exceptions=SimpleNamespace(RayError=ConnectionError))
-    run._beats, run._ahead_s, run._wall_s, run._lived_s = {}, {}, on_ray._wall_clock(), {}
+def test_a_clock_that_is_set_back_leaves_no_rank_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ranks_of(tmp_path)
     seen = on_ray.Seen(None, None, "", None, run._wall_s())
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert run._take(1, seen)
     assert run._ahead_s[1] <= 0
 
 
-def test_a_node_whose_version_does_not_know_the_scenario_says_so_in_one_line(tmp_path: Path) -> None:
+def test_a_node_whose_version_does_not_know_the_scenario_says_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As one of another checkout."""
-    program = subprocess.Popen(
-        [sys.executable, "-m", "pipeline_bench.cli.placed_rank", str(tmp_path), "0"],
-        env={**os.environ, "PIPELINE_BENCH_RANK": "1", "PIPELINE_BENCH_RANKS": "2"},
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert program.stdin is not None
-    assert program.stderr is not None
-    with program:
-        program.stdin.write(AUTO.model_dump_json().replace('"name"', '"called"', 1) + "\n")
-        program.stdin.flush()
-        said = program.stderr.read()
-    assert program.returncode == 2
-    assert len(said.splitlines()) == 1
+    given = AUTO.model_dump_json().replace('"name"', '"called"', 1)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{given}\n".encode())))
+    monkeypatch.setattr(placed_rank, "_end_when_closed", lambda: None)
+    monkeypatch.setenv("PIPELINE_BENCH_RANK", "1")
+    monkeypatch.setenv("PIPELINE_BENCH_RANKS", "2")
+    assert placed_rank._run(tmp_path, expose_servers=False) == 2
+    (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("rank 1: pipeline-bench ")
     assert "does not know this scenario: name: Field required" in said
 
@@ -235,12 +238,7 @@ class GoesAway:
 @pytest.mark.parametrize("error", [ConnectionError("the client was disconnected"), RayError("no answer")])
 def test_what_was_known_of_the_ranks_is_there_when_ray_goes_away(error: Exception, tmp_path: Path) -> None:
     told: list[str] = []
-    run = on_ray._Ranks.__new__(on_ray._Ranks)
-    library = GoesAway(error)
-    run._ray, run._group, run._silent_s, run._notify = library, None, 20.0, told.append
-    run._beats, run._ahead_s, run._out, run._outbox, run._wall_s = {}, {}, tmp_path, [{}, {}], on_ray._wall_clock()
-    run._lived_s, run._ending = {}, {}
-    run._actors = [actor(library.ended), actor(object())]
+    run = ranks_of(tmp_path, GoesAway(error), [actor(GoesAway.ended), actor(object())], notify=told.append)
     run.follow()
     assert rendezvous.lost(tmp_path) == {1: f"{type(error).__name__}: {error}"}
     assert {rank: round(ahead_s) for rank, ahead_s in run._ahead_s.items()} == {0: 100, 1: 100}
@@ -281,17 +279,17 @@ class Node:
 
 
 class Answers:
-    """A library that has every answer at once, but is slow at one of its looks."""
+    """A library that has every answer at once, but is slow at one of its looks; time passes only in these."""
 
     exceptions = SimpleNamespace(RayError=RayError)
     util = SimpleNamespace(remove_placement_group=lambda _: None)
 
     def __init__(self, stops_at: int = -1, stops_s: float = 0.0) -> None:
-        self._look, self._stops_at, self._stops_s = 0, stops_at, stops_s
+        self._look, self._stops_at, self._stops_s, self.now_s = 0, stops_at, stops_s, 0.0
 
     def wait(self, futures: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
         self._look += 1
-        time.sleep(self._stops_s if self._look == self._stops_at else 0.01)
+        self.now_s += self._stops_s if self._look == self._stops_at else 0.01
         return futures, []
 
     def get(self, future: Any) -> Any:
@@ -301,15 +299,14 @@ class Answers:
         """Nothing is left to end."""
 
 
-def following(out: Path, library: Answers, *beats: Iterator[int]) -> tuple[on_ray._Ranks, dict[int, Node]]:
+def following(
+    out: Path, monkeypatch: pytest.MonkeyPatch, library: Answers, *beats: Iterator[int]
+) -> tuple[on_ray._Ranks, dict[int, Node]]:
     """The ranks of a run whose programs beat so, and their nodes."""
+    monkeypatch.setattr(on_ray, "time", SimpleNamespace(monotonic=lambda: library.now_s))
     nodes: dict[int, Node] = {}
-    run = on_ray._Ranks.__new__(on_ray._Ranks)
-    run._ray, run._group, run._silent_s, run._notify = library, None, 0.5, lambda _: None
-    run._beats, run._ahead_s, run._out, run._outbox = {}, {}, out, [{} for _ in beats]
-    run._wall_s, run._lived_s, run._ending = on_ray._wall_clock(), {}, {}
-    run._actors = [Node(number, each, nodes) for number, each in enumerate(beats)]
-    return run, nodes
+    actors = [Node(number, each, nodes) for number, each in enumerate(beats)]
+    return ranks_of(out, library, actors, silent_s=0.5), nodes
 
 
 @pytest.mark.parametrize(
@@ -318,8 +315,7 @@ def following(out: Path, library: Answers, *beats: Iterator[int]) -> tuple[on_ra
 def test_a_rank_that_is_stopped_on_a_node_that_answers_is_lost_and_ended_before_the_others_go_on(
     beats: Iterator[int], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendezvous, "START_S", 0.5)
-    run, nodes = following(tmp_path, Answers(), count(1), beats)
+    run, nodes = following(tmp_path, monkeypatch, Answers(), count(1), beats)
     run.follow()
     lost = rendezvous.lost(tmp_path)
     assert list(lost) == [1]
@@ -328,10 +324,10 @@ def test_a_rank_that_is_stopped_on_a_node_that_answers_is_lost_and_ended_before_
     assert not nodes[0].ran_beside
 
 
-def test_no_rank_is_lost_because_this_program_was_stopped(tmp_path: Path) -> None:
+def test_no_rank_is_lost_because_this_program_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers that wait then are of the time before, and so are their beats."""
     beats = [1, 1, 1, *range(2, 12)]
-    run, _ = following(tmp_path, Answers(stops_at=3, stops_s=1.0), iter(beats), iter(beats))
+    run, _ = following(tmp_path, monkeypatch, Answers(stops_at=3, stops_s=1.0), iter(beats), iter(beats))
     run.follow()
     assert rendezvous.lost(tmp_path) == {}
 

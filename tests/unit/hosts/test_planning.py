@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,7 @@ def reading(kind: str, variant: Variant, **changes: Any) -> Variant:
     return variant.model_copy(update={"source": variant.source.model_copy(update={"kind": kind}), **changes})
 
 
+@cache
 def together(together_ms: float) -> Session:
     """Two ranks that take 10 ms a step alone, on one machine whose cores are not busy."""
     return merge.merge([busy(of_rank(rank, together_ms=together_ms), 40.0, 15.0) for rank in range(2)])
@@ -60,8 +63,13 @@ def working_ahead(session: Session) -> Session:
     return session.model_copy(update={"scenario": session.scenario.model_copy(update={"variants": tuple(variants)})})
 
 
+@cache
 def merged(together_ms: float = 25.0) -> Session:
     return working_ahead(together(together_ms))
+
+
+def with_a_straggler() -> Session:
+    return merge.merge([on("a", of_rank(0, together_ms=10.0)), on("b", of_rank(1, together_ms=25.0))])
 
 
 def planned(session: Session, step_ms: float | None = None, **asked: Any) -> Plan:
@@ -155,20 +163,23 @@ def test_storage_that_gives_two_less_than_one_is_said_to_fall() -> None:
 
 
 @pytest.mark.parametrize(
-    ("session", "reason"),
+    ("build", "reason"),
     [
         (
-            merge.merge([on("a", of_rank(0, together_ms=10.0)), on("b", of_rank(1, together_ms=25.0))]),
+            with_a_straggler,
             "the plan assumes that all hosts are alike, but they are not: one straggler: rank 1 (b) waits 62 %",
         ),
         (
-            merge.merge([busy(of_rank(rank, together_ms=16.0), 97.0, 48.0) for rank in range(2)]),
+            lambda: merge.merge([busy(of_rank(rank, together_ms=16.0), 97.0, 48.0) for rank in range(2)]),
             "what held up the hosts may not be storage: at 2 hosts each waits 40 %",
         ),
     ],
+    ids=["straggler", "cores"],
 )
-def test_hosts_that_something_else_may_have_held_up_show_no_end_of_the_storage(session: Session, reason: str) -> None:
-    """A straggler, and ranks that may have waited for the cores of their machine."""
+def test_hosts_that_something_else_may_have_held_up_show_no_end_of_the_storage(
+    build: Callable[[], Session], reason: str
+) -> None:
+    session = build()
     made = planned(working_ahead(session))
     (found,) = made.variants
     assert not found.total.is_known
@@ -184,8 +195,7 @@ def test_hosts_that_something_else_may_have_held_up_show_no_end_of_the_storage(s
 
 def test_the_own_rate_of_a_host_is_not_that_of_hosts_that_something_else_held_up() -> None:
     """One whose batch is made after its step shows its own rate in every step, but not beside a straggler."""
-    late = merge.merge([on("a", of_rank(0, together_ms=10.0)), on("b", of_rank(1, together_ms=25.0))])
-    alone, beside = (planned(each).variants[0].own for each in (merge.merge([of_rank(0)]), late))
+    alone, beside = (planned(each).variants[0].own for each in (merge.merge([of_rank(0)]), with_a_straggler()))
     assert beside.value == pytest.approx(alone.value, rel=0.02)
 
 
@@ -361,13 +371,14 @@ def test_the_ends_and_what_was_measured_are_shown_and_powers_of_two_between(
     assert shown_counts(asked, measured, begins) == expected
 
 
+SYSTEMS = sorted(f"docs/systems/{file.parent.name}" for file in ROOT.glob("docs/systems/*/session.json"))
+
+
 @pytest.mark.parametrize(
-    "folder", ["reports/example", "docs/walkthrough", *sorted(map(str, ROOT.glob("docs/systems/*/")))]
+    ("folder", "step_ms"),
+    [*zip(["reports/example", "docs/walkthrough", *SYSTEMS], cycle((5.0, 0.01, 3e4)), strict=False)],
 )
-@pytest.mark.parametrize("step_ms", [5.0, 0.01, 3e4])
 def test_a_plan_of_every_committed_session_is_one_screen(folder: str, step_ms: float) -> None:
-    if not (ROOT / folder / "session.json").exists():
-        return
     lines = shown(planned(committed(ROOT / folder), step_ms, counts=(1, 1_000_000), accelerators=8))
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
@@ -432,7 +443,8 @@ def test_a_variant_whose_name_looks_like_a_ranks_can_be_planned(name: str, monke
     first, *others = test_merge.BASE.variants
     variants = (first, first.model_copy(update={"name": name}), *others)
     monkeypatch.setattr(test_merge, "BASE", test_merge.BASE.model_copy(update={"variants": variants}))
-    (found,) = planned(merged(10.0), variant=name).variants
+    ranks = [busy(of_rank.__wrapped__(rank, together_ms=10.0), 40.0, 15.0) for rank in range(2)]
+    (found,) = planned(working_ahead(merge.merge(ranks)), variant=name).variants
     assert found.variant == name
     assert found.measured_counts == (1, 2)
     assert found.own.low == pytest.approx(12_800, rel=0.02)

@@ -8,11 +8,12 @@ import threading
 import time
 from contextlib import ExitStack, closing, nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError, UsageError
-from pipeline_bench.hosts import ranks
+from pipeline_bench.hosts import ranks, rendezvous
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.hosts.rendezvous import FOLDER, Meeting, Position, gone_path, gone_s, lost, path_of, ran_all
 from pipeline_bench.system.files import clock_offset_s
@@ -71,6 +72,8 @@ def test_a_trial_begins_when_all_of_its_ranks_are_there_and_the_one_before_has_e
         ended = [place for place, event in enumerate(events) if event[0] == "out" and event[1] < number]
         assert all(place < begun for place in ended), f"{slot} began while one before it ran"
         assert {rank for what, at, rank in events if (what, at) == ("in", number)} == set(slot.ranks)
+    assert [ran_all(tmp_path / FOLDER, rank) for rank in range(4)] == [True, True, True, False], "each says so"
+    assert lost(tmp_path) == {}
 
 
 def test_the_others_go_on_without_a_rank_that_gives_no_sign_of_life(tmp_path: Path) -> None:
@@ -184,11 +187,17 @@ def test_a_rank_that_ends_early_is_not_waited_for_and_its_trials_are_not_run_wit
     assert told == []
 
 
-def test_a_rank_says_that_it_has_run_its_last_trial(tmp_path: Path) -> None:
-    events, _ = meet(tmp_path)
-    assert events
-    assert [ran_all(tmp_path / FOLDER, rank) for rank in range(4)] == [True, True, True, False]
-    assert lost(tmp_path) == {}
+@pytest.fixture
+def at_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock of the ranks, in s, as its only item; who sleeps sets it on."""
+    now_s = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], time=lambda: 0.0, sleep=sleep)
+    monkeypatch.setattr(rendezvous, "time", clock)
+    return now_s
 
 
 def silent_for_a_minute(meeting: Meeting, folder: Path) -> None:
@@ -200,7 +209,9 @@ def silent_for_a_minute(meeting: Meeting, folder: Path) -> None:
 
 @pytest.mark.parametrize("off_s", [-3600, 3600])
 @pytest.mark.parametrize("lives", [True, False])
-def test_who_lives_is_told_by_new_stamps_of_whichever_clock(off_s: int, lives: bool, tmp_path: Path) -> None:
+def test_who_lives_is_told_by_new_stamps_of_whichever_clock(
+    off_s: int, lives: bool, at_s: list[float], tmp_path: Path
+) -> None:
     """Lustre stamps a file with the clock of the host that touches it, which may be off."""
     told: list[str] = []
     slots = ranks.slots(WANTED, 2)
@@ -212,7 +223,7 @@ def test_who_lives_is_told_by_new_stamps_of_whichever_clock(off_s: int, lives: b
             stamp_s = begun_s + (beat if lives else 0)
             os.utime(other, (stamp_s, stamp_s))
             first._note_gone(1)
-            time.sleep(0.01)
+            at_s[0] += 0.01
         assert (1 in first._gone) is not lives
 
 
@@ -277,12 +288,13 @@ class _Counted(Meeting):
         return super()._said(rank)
 
 
+@pytest.mark.usefixtures("at_s")
 def test_a_rank_that_waits_for_long_seldom_reads_the_folder_that_may_lie_on_the_storage(tmp_path: Path) -> None:
-    """Two reads a look, 5 looks a second and some more at first; 50 a second would be 200 reads."""
-    meeting = _Counted(tmp_path, Rank(0, 2, "pmi"), ranks.slots(WANTED, 2), lambda _: None, 2.0, 2.0)
-    with closing(meeting), suppress(PipelineBenchError):
+    """Two reads a look, and 5 looks a second but for the first ones."""
+    meeting = _Counted(tmp_path, Rank(0, 2, "pmi"), ranks.slots(WANTED, 2), lambda _: None, 10.0, 10.0)
+    with closing(meeting), pytest.raises(PipelineBenchError, match="rank 1 is lost"):
         meeting.enter(1)
-    assert meeting.looks <= 40
+    assert meeting.looks == 2 * (10 * 5 + 4)
 
 
 def test_a_trial_whose_end_cannot_be_written_is_kept(tmp_path: Path) -> None:

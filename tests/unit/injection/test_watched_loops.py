@@ -43,7 +43,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
     yield begin
     for each in begun:
-        each.record.finish(None)
+        each.record.drop()
 
 
 def ended(loops: WatchedLoops, fits: bool = False) -> list[str]:
@@ -113,7 +113,6 @@ def test_a_validation_whose_iterator_is_kept_only_reads(anew: bool, begin: Calla
         for _ in range(9):
             next(held_out)
     assert [loops.only_reads(loop) for loop in (training, validation)] == [False, True]
-    ended(loops)
 
 
 def test_a_training_whose_iterator_is_kept_while_another_one_goes_on_is_not_said_to_read(
@@ -129,7 +128,6 @@ def test_a_training_whose_iterator_is_kept_while_another_one_goes_on_is_not_said
             next(kept[-1])
             loops.feed_a_call()
     assert [loops.only_reads(loop) for loop in trainings] == [False, False]
-    ended(loops)
 
 
 def test_a_loop_that_collects_batches_before_it_trains_on_them_is_not_said_to_read(begin: Callable[..., Any]) -> None:
@@ -141,7 +139,6 @@ def test_a_loop_that_collects_batches_before_it_trains_on_them_is_not_said_to_re
             for _ in range(30):
                 loops.feed_a_call()
     assert not loops.only_reads(training)
-    ended(loops)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +225,6 @@ def test_a_data_loader_is_not_said_to_read_where_no_loop_was_seen_to_train(begin
     loop = begin(loops, "train.py:3")
     passed(loop, 20)
     assert not loops.only_reads(loop)
-    ended(loops)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +248,6 @@ def test_a_backward_within_another_is_a_part_of_that(
     for _ in loop.timed(Batches(20)):
         loops.see_backward()
     assert loop.trained_on == trained
-    ended(loops)
 
 
 def test_a_data_loader_that_trains_in_some_of_its_passes_gets_no_wait(begin: Callable[..., Any]) -> None:
@@ -264,7 +259,6 @@ def test_a_data_loader_that_trains_in_some_of_its_passes_gets_no_wait(begin: Cal
                 loops.see_backward()
     begin(loops, "train.py:3")
     assert loop.summary.input_wait_share is None
-    ended(loops)
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(40, []), (1, ["train.py:3"])])
@@ -300,7 +294,6 @@ def test_calls_that_train_go_on_to_be_watched_after_a_look_at_a_dataset(
     for _ in loop.timed(Batches(100)):
         assert all(loops.feed_a_call() for _ in range(5))  # a critic's
     assert not any(loops.feed_a_call() for _ in range(200))
-    ended(loops)
 
 
 def test_data_that_have_ended_feed_two_calls_at_most(begin: Callable[..., Any]) -> None:
@@ -310,7 +303,6 @@ def test_data_that_have_ended_feed_two_calls_at_most(begin: Callable[..., Any]) 
         passed(validation, 9)
         assert [loops.feed_a_call() for _ in range(40)] == [True, True] + 38 * [False]
     assert validation.trained_on == 0
-    ended(loops)
 
 
 @pytest.mark.parametrize("calls", [1, 2])
@@ -323,7 +315,6 @@ def test_a_loop_that_asks_for_its_next_batch_before_it_trains_on_the_last_one_tr
         passed(training, 1)
         assert all(loops.feed_a_call() for _ in range(calls))
         assert training.trained_on == number + 1
-    ended(loops)
 
 
 def test_an_epoch_of_one_batch_is_a_training_also_beside_a_larger_validation(
@@ -373,7 +364,6 @@ def test_what_only_looks_leaves_its_place_to_another_line(begin: Callable[..., A
     assert begin(loops, "train.py:8") is not None
     assert begin(loops, "train.py:2") is None
     assert begin(loops, "train.py:9") is not None
-    ended(loops)
 
 
 def test_examples_that_are_shown_before_the_training_leave_their_place_to_it(
@@ -407,7 +397,33 @@ def test_a_loop_that_has_trained_once_keeps_its_place_and_what_had_none_is_named
     assert begin(loops, "train.py:9") is None
     assert begin(loops, "train.py:9") is None
     assert loops.unwatched == ["train.py:9"]
-    ended(loops)
+
+
+def test_batches_that_a_generator_hands_on_are_waited_for_where_it_is_asked_for_them(begin: Callable[..., Any]) -> None:
+    """The calls that train tell how long it worked on each; not where they return before the device has finished."""
+
+    def train_within(loops: WatchedLoops, loop: Any) -> Iterator[bool]:
+        loop.generator = sys._getframe().f_code
+        for _ in loop.timed(Batches(20)):
+            yield loops.feed_a_call()
+
+    def work_on(loop: Any) -> Iterator[None]:
+        loop.generator = sys._getframe().f_code
+        for _ in loop.timed(Batches(20)):
+            yield
+
+    within, on_cpu, on_gpu = WatchedLoops(), WatchedLoops(), WatchedLoops()
+    assert all(train_within(within, begin(within, "train.py:3")))
+    handed_on = begin(on_cpu, "train.py:3")
+    assert not any(on_cpu.feed_a_call() for _ in work_on(handed_on))
+    calls = begin(on_cpu, "train.py:9")
+    calls.by_calls = True
+    passed(calls, 20)
+    assert ended(on_cpu) == ["train.py:9"]
+    of_gpu = begin(on_gpu, "train.py:3")
+    of_gpu._is_on_cpu = False
+    assert all(on_gpu.feed_a_call() for _ in work_on(of_gpu))
+    assert ended(on_gpu) == ["train.py:3"]
 
 
 def test_what_another_thread_takes_beside_a_call_that_trains_does_not_feed_it(begin: Callable[..., Any]) -> None:
@@ -418,7 +434,6 @@ def test_what_another_thread_takes_beside_a_call_that_trains_does_not_feed_it(be
     assert not loops.feed_a_call()
     passed(begin(loops, "train.py:5"), 40)
     assert loops.feed_a_call()
-    ended(loops)
 
 
 class Data:
@@ -544,7 +559,6 @@ def test_what_follows_a_look_that_left_its_place_is_watched(begin: Callable[...,
     loops_of_line = [begin(loops, "train.py:3", each) for each in (shown, data)]
     assert loops_of_line[0] is None
     assert "train.py:3, data 2" in loops.unwatched
-    ended(loops)
 
 
 @pytest.mark.parametrize(("phases", "judged"), [("train", True), ("train val", False)])

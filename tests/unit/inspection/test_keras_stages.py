@@ -79,6 +79,7 @@ class WithoutBytes:
         raise RuntimeError("not today")
 
 
-def test_a_batch_takes_its_time_into_bytes_and_back() -> None:
+def test_a_batch_takes_its_time_into_bytes_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras_stages, "_HANDED_S", 0.02)
     assert keras_stages._handed_ns(list(range(100_000))) > 10 * keras_stages._handed_ns([1]) > 0
     assert keras_stages._handed_ns(WithoutBytes()) == 0

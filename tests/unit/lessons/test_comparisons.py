@@ -2,11 +2,12 @@
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_bench.lessons.figures import Comparison
@@ -67,16 +68,28 @@ def times(step_ms: float, spread: float = 0.005) -> list[float]:
     return [step_ms * (1 - spread), step_ms, step_ms * (1 + spread)]
 
 
-def played(lesson: Lesson, ratio: float, spread: float = 0.005, **session: Any) -> Played:
-    """Every variant that is not the baseline has `ratio` times its throughput."""
+def played_with(lesson: Lesson, run: Callable[[Scenario], Session]) -> Played:
     result = Played()
     for part in compares(lesson):
-        scenario = scenario_of(part)
+        result = result.with_result(part.key, run(scenario_of(part)))
+    return result
+
+
+def played_on(name: str, ratio: float, spread: float = 0.005, **session: Any) -> Played:
+    """Every variant that is not the baseline has `ratio` times its throughput."""
+
+    def run(scenario: Scenario) -> Session:
         step_ms = {each.name: times(BASE_MS / ratio, spread) for each in scenario.variants}
         step_ms |= {each.name: times(CEILING_MS) for each in scenario.variants if each.name.startswith("ceiling")}
         step_ms[scenario.baseline.name] = times(BASE_MS, spread)[::-1]
-        result = result.with_result(part.key, session_of(scenario, step_ms, **session))
-    return result
+        return session_of(scenario, step_ms, **session)
+
+    return played_with(find(name), run)
+
+
+@cache
+def played(name: str, ratio: float, spread: float = 0.005) -> Played:
+    return played_on(name, ratio, spread)
 
 
 def session_in(played: Played, key: str) -> Session:
@@ -89,8 +102,11 @@ def told(lesson: Lesson, played: Played) -> str:
     return "\n\n".join(part.text(played) for part in lesson.parts if isinstance(part, Tell))
 
 
-def offered(part: Ask) -> list[str]:
-    return [*part.lettered.values()]
+def answers(lesson: Lesson, *numbers: float) -> Iterator[tuple[str, str | float]]:
+    """Every question's key with each answer that is offered, or each number: without any, the least and the largest."""
+    for part in lesson.parts:
+        if isinstance(part, Ask):
+            yield from ((part.key, answer) for answer in [*part.lettered.values()] or numbers or (part.low, part.high))
 
 
 def claims(text: str) -> set[tuple[str, str]]:
@@ -110,7 +126,7 @@ def claims(text: str) -> set[tuple[str, str]]:
 def test_a_difference_is_told_as_it_is(
     name: str, ratio: float, spread: float, claim: set[str], is_none: bool, is_wide: bool
 ) -> None:
-    text = told(find(name), played(find(name), ratio, spread))
+    text = told(find(name), played(name, ratio, spread))
     assert {found for _, found in claims(text)} == claim
     assert ("No difference between" in text) == is_none
     assert ("differ too much" in text) == is_wide
@@ -118,13 +134,11 @@ def test_a_difference_is_told_as_it_is(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failed_variant_is_told_with_its_reason_and_without_a_claim(name: str) -> None:
-    lesson = find(name)
-    result = Played()
-    for part in compares(lesson):
-        scenario = scenario_of(part)
+    def run(scenario: Scenario) -> Session:
         own = {each.name: None for each in scenario.variants}
-        result = result.with_result(part.key, session_of(scenario, {**own, scenario.baseline.name: times(BASE_MS)}))
-    text = told(lesson, result)
+        return session_of(scenario, {**own, scenario.baseline.name: times(BASE_MS)})
+
+    text = told(find(name), played_with(find(name), run))
     assert "the test had it fail" in text
     assert claims(text) == set()
     assert "No difference between" not in text
@@ -145,20 +159,22 @@ def test_one_trial_each_proves_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=4)  # each makes all sessions of a lesson
 @given(data=st.data())
 def test_whatever_was_measured_the_claims_are_those_of_the_results(name: str, data: st.DataObject) -> None:
-    lesson, result, allowed = find(name), Played(), set()
+    allowed: set[tuple[str, str]] = set()
     time_ms = st.floats(min_value=0.01, max_value=1e5)
     machine = data.draw(st.sampled_from([CPU, GPU, CPU.model_copy(update={"cores": 1})]))
-    for part in compares(lesson):
-        scenario = scenario_of(part)
+
+    def run(scenario: Scenario) -> Session:
         step_ms = {
             each.name: data.draw(st.none() | st.lists(time_ms, min_size=3, max_size=3)) for each in scenario.variants
         }
         session = session_of(scenario, step_ms, machine)
-        allowed |= {(each.variant, str(each.speedup.difference)) for each in session.results}
-        result = result.with_result(part.key, session)
-    text = told(lesson, result)
+        allowed.update((each.variant, str(each.speedup.difference)) for each in session.results)
+        return session
+
+    text = told(find(name), played_with(find(name), run))
     assert claims(text) <= allowed
     assert not re.search(r"\bNone\b|\bnan\b|\binf\b", text)
 
@@ -166,11 +182,9 @@ def test_whatever_was_measured_the_claims_are_those_of_the_results(name: str, da
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_reader_and_with_any_answer_it_is_told(name: str) -> None:
     lesson = find(name)
-    run = played(lesson, 1.6)
-    for part in lesson.parts:
-        if isinstance(part, Ask):
-            for answer in offered(part) or (part.low, part.high):
-                assert "You said" in told(lesson, run.with_answer(part.key, answer))
+    run = played(name, 1.6)
+    for key, answer in answers(lesson):
+        assert "You said" in told(lesson, run.with_answer(key, answer))
     assert "You said" not in told(lesson, run)
 
 
@@ -203,7 +217,7 @@ NO_GAIN, HALF, TRIPLE = (
 def test_a_prediction_is_judged_by_what_was_measured(
     name: str, key: str, ratio: float, right: str | float, wrong: str | float
 ) -> None:
-    run = played(find(name), ratio)
+    run = played(name, ratio)
     assert ", as you predicted" in told(find(name), run.with_answer(key, right))
     assert ", unlike you predicted" in told(find(name), run.with_answer(key, wrong))
 
@@ -211,7 +225,7 @@ def test_a_prediction_is_judged_by_what_was_measured(
 def test_a_choice_that_an_end_of_the_interval_has_is_neither_right_nor_wrong() -> None:
     """1.20 times, and 1.13 to 1.27: from 1.25 on the other choice is right."""
     lesson = find("feed_dict_or_queue")
-    run = played(lesson, 1.2)
+    run = played("feed_dict_or_queue", 1.2)
     assert ", as you predicted" in told(lesson, run.with_answer("gain", NO_GAIN))
     assert "you predicted" not in told(lesson, run.with_answer("gain", HALF))
     assert ", unlike you predicted" in told(lesson, run.with_answer("gain", TRIPLE))
@@ -222,20 +236,23 @@ def test_a_choice_that_an_end_of_the_interval_has_is_neither_right_nor_wrong() -
     [("feed_dict_or_queue", 0.7, "feed_dict is the faster one"), ("placement", 1.35, "1.35× as fast")],
 )
 def test_where_no_choice_is_right_none_is_called_wrong(name: str, ratio: float, happened: str) -> None:
-    (ask,) = [part for part in find(name).parts if isinstance(part, Ask)]
-    for answer in offered(ask):
-        text = told(find(name), played(find(name), ratio).with_answer("gain", answer))
+    for key, answer in answers(find(name)):
+        text = told(find(name), played(name, ratio).with_answer(key, answer))
         assert f"You said: {answer}. **It was: {happened}.**" in text
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_prediction_is_not_judged_by_what_was_not_measured_well(name: str) -> None:
+    """Neither by trials that are far apart nor by those that were all disturbed."""
     lesson = find(name)
-    run = played(lesson, 1.2, spread=0.5)
-    for part in lesson.parts:
-        if isinstance(part, Ask):
-            for answer in offered(part) or (1.2, BASE_MS / 1.2):
-                assert "you predicted" not in told(lesson, run.with_answer(part.key, answer))
+    baseline = scenario_of(compares(lesson)[0]).baseline
+    others = tuple(
+        Disturbance(kind="cpu-contention", variant=baseline.name, repeat=repeat, text="a compiler ran")
+        for repeat in range(baseline.run.repeats)
+    )
+    for run, ratio in ((played(name, 1.2, 0.5), 1.2), (played_on(name, 1.6, disturbances=others), 1.6)):
+        for key, answer in answers(lesson, ratio, BASE_MS / ratio):
+            assert "you predicted" not in told(lesson, run.with_answer(key, answer))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -243,8 +260,7 @@ def test_what_disturbed_the_trials_is_told(name: str) -> None:
     lesson = find(name)
     variant = scenario_of(compares(lesson)[0]).baseline.name
     other = Disturbance(kind="cpu-contention", variant=variant, repeat=1, cost_share=0.2, text="a compiler ran")
-    assert "a compiler ran" in told(lesson, played(lesson, 1.6, disturbances=(other,)))
-    assert "disturbed" not in told(lesson, played(lesson, 1.6))
+    assert "a compiler ran" in told(lesson, played_on(name, 1.6, disturbances=(other,)))
 
 
 def test_one_disturbed_trial_of_many_is_not_worth_a_word() -> None:
@@ -258,24 +274,10 @@ def test_one_disturbed_trial_of_many_is_not_worth_a_word() -> None:
         assert ("a compiler ran" in Comparison(session).disturbed) == is_told
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_among_trials_that_were_all_disturbed_no_prediction_is_called_right_or_wrong(name: str) -> None:
-    lesson = find(name)
-    scenario = scenario_of(compares(lesson)[0])
-    others = tuple(
-        Disturbance(kind="cpu-contention", variant=scenario.baseline.name, repeat=repeat, text="a compiler ran")
-        for repeat in range(scenario.baseline.run.repeats)
-    )
-    run = played(lesson, 1.6, disturbances=others)
-    for part in lesson.parts:
-        if isinstance(part, Ask):
-            for answer in offered(part) or (1.6, BASE_MS / 1.6):
-                assert "you predicted" not in told(lesson, run.with_answer(part.key, answer))
-
-
 def test_the_sum_and_the_longer_of_the_two_are_those_of_the_session() -> None:
     lesson = find("feed_dict_or_queue")
-    text = told(lesson, played(lesson, 2.0))  # steps of 10 ms, 5 of them waiting, 4 on the device; the queue's are 5
+    # Steps of 10 ms, 5 of them waiting, 4 on the device; the queue's are 5.
+    text = told(lesson, played("feed_dict_or_queue", 2.0))
     assert "the batch takes 5.00 ms, then the device takes 4.00 ms" in text
     assert "The rest, 1.00 ms, is Python" in text
     assert "It took 5.00 ms, about that" in text
@@ -284,7 +286,7 @@ def test_the_sum_and_the_longer_of_the_two_are_those_of_the_session() -> None:
 @pytest.mark.parametrize(("ratio", "words"), [(1.2, "more than that"), (3.0, "even less")])
 def test_a_queue_that_does_not_follow_the_rule_is_not_said_to(ratio: float, words: str) -> None:
     lesson = find("feed_dict_or_queue")
-    assert words in told(lesson, played(lesson, ratio))
+    assert words in told(lesson, played("feed_dict_or_queue", ratio))
 
 
 def test_published_figures_are_of_the_same_job_as_the_lessons() -> None:
@@ -298,7 +300,7 @@ def test_published_figures_are_of_the_same_job_as_the_lessons() -> None:
 
 
 def test_the_published_figures_stand_beside_ours() -> None:
-    text = told(find("feed_dict_or_queue"), played(find("feed_dict_or_queue"), 2.0))
+    text = told(find("feed_dict_or_queue"), played("feed_dict_or_queue", 2.0))
     assert "`feed_dict`: 18.0 s there, 50.0 s here; device busy 31 % there" in text
     assert "to which our shorter run is scaled" in text
 
@@ -339,7 +341,7 @@ def test_two_devices_are_called_what_they_are(devices: tuple[str, str], environm
     lesson = find("placement")
     own = "MatMul" if environment is GPU else "_MklMatMul"  # as oneDNN's, which TensorFlow puts in place on a CPU
     placed = {"one device": placement(devices[0], devices[0], kind=own), "two devices": placement(*devices, kind=own)}
-    text = told(lesson, played(lesson, 1.0, environment=environment, placed=placed))
+    text = told(lesson, played_on("placement", 1.0, environment=environment, placed=placed))
     assert words in text
     assert f"- one device: {devices[0]} ran 2 matrix products (`{own}`)" in text
 
@@ -347,7 +349,7 @@ def test_two_devices_are_called_what_they_are(devices: tuple[str, str], environm
 def test_a_placement_that_is_not_known_is_told_with_its_reason() -> None:
     lesson = find("placement")
     unknown = Placement(reason="the step that was to tell it failed")
-    text = told(lesson, played(lesson, 1.0, placed={"one device": unknown}))
+    text = told(lesson, played_on("placement", 1.0, placed={"one device": unknown}))
     assert "- one device: not known (the step that was to tell it failed)" in text
     assert "- two devices: not known (no trial of it says)" in text
     assert "two names" not in text
@@ -370,17 +372,18 @@ def test_the_scenario_that_is_shown_is_the_one_that_runs(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_variant_of_a_lesson_is_in_its_figures(name: str) -> None:
     lesson = find(name)
-    text = told(lesson, played(lesson, 1.6))
+    text = told(lesson, played(name, 1.6))
     for part in compares(lesson):
         for variant in scenario_of(part).variants:
             if not variant.name.startswith("ceiling"):
                 assert f"- `{variant.name}`: " in text
     assert "left out" not in text
+    assert "disturbed" not in text
 
 
 def test_a_variant_that_the_machine_cannot_run_is_told_with_the_note() -> None:
     lesson = find("replication")
-    run = played(lesson, 1.6)
+    run = played("replication", 1.6)
     session = session_in(run, "replication")
     kept = tuple(each for each in session.results if each.variant != "between_graph, 2")
     note = "The variant 'between_graph, 2' was left out: it needs Linux."
@@ -393,7 +396,7 @@ def test_a_variant_that_the_machine_cannot_run_is_told_with_the_note() -> None:
 
 def test_work_that_was_not_equal_is_no_gain() -> None:
     lesson = find("elements_of_a_queue")
-    session = session_in(played(lesson, 1.6), "elements")
+    session = session_in(played("elements_of_a_queue", 1.6), "elements")
     results = [
         each.model_copy(update={"work": each.work.model_copy(update={"status": "unequal", "text": "it lost samples"})})
         for each in session.results
@@ -432,7 +435,7 @@ def test_every_lesson_that_a_lesson_names_exists(lesson: Lesson) -> None:
 )
 def test_a_number_is_repeated_with_its_unit(name: str, key: str, said: str) -> None:
     lesson = find(name)
-    assert f"You said: {said}." in told(lesson, played(lesson, 1.6).with_answer(key, 7.0))
+    assert f"You said: {said}." in told(lesson, played(name, 1.6).with_answer(key, 7.0))
 
 
 def test_what_threads_do_is_explained_where_nothing_could_be_told() -> None:

@@ -25,24 +25,33 @@ def at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
+Made = dict[str, CallMonitor]
+
+
+def calling(problems: list[Exception], where: Callable[[], str] = lambda: "train.py:7") -> tuple[TrainingCalls, Made]:
+    """What watches calls that train, and the loops that it has made of them, by their lines."""
+    made: Made = {}
+
+    def watch(line: str, begin: Callable[[str], CallMonitor]) -> CallMonitor:
+        made[line] = made.get(line) or begin(line)
+        return made[line]
+
+    return TrainingCalls(where, watch, problems.append, None), made
+
+
+def step(at: list[int]) -> None:
+    at[0] += STEP_NS
+
+
 def loop(at: list[int], between: Callable[[TrainingCalls, int], None]) -> CallMonitor:
     """What was seen of a loop of 40 steps, each of 1 ms and 9 ms after the one before."""
-    made: dict[str, CallMonitor] = {}
-
-    def watch(where: str, begin: Callable[[str], CallMonitor]) -> CallMonitor:
-        return made.setdefault(where, begin(where))
-
-    def step() -> None:
-        at[0] += STEP_NS
-
-    def fail(error: Exception) -> None:
-        raise error
-
-    training = TrainingCalls(lambda: "train.py:7", watch, fail, None)
+    problems: list[Exception] = []
+    training, made = calling(problems)
     for number in range(40):
-        training.on_batch("train_on_batch", "tensorflow", step)
+        training.on_batch("train_on_batch", "tensorflow", lambda: step(at))
         between(training, number)
         at[0] += GAP_NS
+    assert not problems
     (monitor,) = made.values()
     return monitor
 
@@ -51,31 +60,23 @@ def test_what_lies_between_two_threads_of_one_number_is_no_part_of_a_step(
     at: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "threading", SimpleNamespace(get_ident=lambda: 5))
-    made: list[CallMonitor] = []
-
-    def watch(where: str, begin: Callable[[str], CallMonitor]) -> CallMonitor:
-        made[:] = made or [begin(where)]
-        return made[0]
-
-    def step() -> None:
-        at[0] += STEP_NS
-
     problems: list[Exception] = []
-    training = TrainingCalls(lambda: "train.py:7", watch, problems.append, None)
+    training, made = calling(problems)
 
     def train() -> None:
         for _ in range(10):
-            training.on_batch("train_on_batch", "tensorflow", step)
+            training.on_batch("train_on_batch", "tensorflow", lambda: step(at))
             at[0] += GAP_NS
 
     for _ in range(4):
         with ThreadPoolExecutor(1) as thread:
             thread.submit(train).result()
         at[0] += 10**9
-    made[0].close()
+    (monitor,) = made.values()
+    monitor.close()
     assert not problems
-    assert made[0].summary.step_ms == pytest.approx(10, abs=1.0)
-    assert made[0].record.log.totals.time_ns < 10**9
+    assert monitor.summary.step_ms == pytest.approx(10, abs=1.0)
+    assert monitor.record.log.totals.time_ns < 10**9
 
 
 def acts(training: TrainingCalls, _: int) -> None:
@@ -98,20 +99,11 @@ def test_what_a_policy_does_in_every_step_is_a_part_of_the_loop(at: list[int]) -
 
 def test_what_a_policy_does_in_every_step_of_two_calls_that_train_is_a_part_of_the_loop(at: list[int]) -> None:
     """As an actor's and a critic's."""
-    made: dict[str, CallMonitor] = {}
-    where = ["actor"]
-
-    def watch(line: str, begin: Callable[[str], CallMonitor]) -> CallMonitor:
-        return made.setdefault(line, begin(line))
-
-    def step() -> None:
-        at[0] += STEP_NS
-
-    problems: list[Exception] = []
-    training = TrainingCalls(lambda: where[0], watch, problems.append, None)
+    where, problems = ["actor"], list[Exception]()
+    training, made = calling(problems, lambda: where[0])
     for number in range(40):
         for where[0] in ("actor", "critic"):
-            training.on_batch("train_on_batch", "tensorflow", step)
+            training.on_batch("train_on_batch", "tensorflow", lambda: step(at))
         acts(training, number)
         at[0] += GAP_NS
     (monitor,) = made.values()
@@ -169,20 +161,13 @@ def test_where_steps_of_eager_code_compute_for_most_of_their_time_the_reason_is_
     at: list[int], gap_ns: int, every: int, told: bool
 ) -> None:
     """Not where only every eighth step is one, as with a penalty of its own."""
-    made: dict[str, CallMonitor] = {}
-    training = TrainingCalls(
-        lambda: "train.py:7", lambda where, begin: made.setdefault(where, begin(where)), lambda _: None, None
-    )
-
-    def step() -> None:
-        at[0] += STEP_NS
-
+    training, made = calling([])
     for number in range(40):
         if number % every:
-            training.on_batch("train_on_batch", "tensorflow", step)
+            training.on_batch("train_on_batch", "tensorflow", lambda: step(at))
         else:
             training.enter_tape()
-            step()
+            step(at)
             training.leave_tape()
         at[0] += gap_ns
     kept = made["train.py:7"].close()
@@ -251,17 +236,11 @@ def test_what_goes_wrong_as_a_step_is_ended_stays_out_of_the_program(
 
     monkeypatch.setattr(CallMonitor, "leave", fail)
     problems: list[Exception] = []
-    made: list[CallMonitor] = []
-
-    def watch(where: str, begin: Callable[[str], CallMonitor]) -> CallMonitor:
-        made.append(begin(where))
-        return made[-1]
-
-    training = TrainingCalls(lambda: "train.py:7", watch, problems.append, None)
+    training, made = calling(problems)
     for _ in range(3):
         assert training.on_batch("train_on_batch", "tensorflow", lambda: 5) == 5
         acts(training, 0)
         at[0] += GAP_NS
         training._thread.repeated = False  # as before a validation
-    made[0].drop()
+    made["train.py:7"].drop()
     assert isinstance(problems[0], MemoryError)

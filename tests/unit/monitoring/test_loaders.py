@@ -274,6 +274,17 @@ class _Loader:
         return Batches(20)
 
 
+def loaders_class(monitor: LoaderMonitor) -> Any:
+    """A class of loaders whose batches the monitor times, those of its later subclasses too."""
+    base = type("Loader", (_Loader,), {"__iter__": _Loader.__iter__})
+    watched: Any = SimpleNamespace(
+        inside_library=nullcontext, batches=lambda iterator, _, __, making_ns: monitor.timed(iterator, making_ns)
+    )
+    loader_iterators.time_iterators(base, watched, lambda: "torch")
+    loader_iterators._time_later_subclasses(base, watched, lambda: "torch")
+    return base
+
+
 @pytest.mark.parametrize(
     "around", [_ReadsAhead, iter, lambda batches: (each for each in batches), lambda _: Batches(20)]
 )
@@ -282,15 +293,7 @@ def test_what_the_iter_of_a_later_subclass_returns_is_timed_or_else_what_it_is_m
 ) -> None:
     monitor = LoaderMonitor("loop", "torch")
 
-    def batches(iterator: Any, _: str, __: Any, making_ns: int) -> Any:
-        return monitor.timed(iterator, making_ns)
-
-    base = type("Loader", (_Loader,), {"__iter__": _Loader.__iter__})
-    watched: Any = SimpleNamespace(inside_library=nullcontext, batches=batches)
-    loader_iterators.time_iterators(base, watched, lambda: "torch")
-    loader_iterators._time_later_subclasses(base, watched, lambda: "torch")
-
-    class Own(base):  # type: ignore[misc, valid-type] # it is made here
+    class Own(loaders_class(monitor)):  # type: ignore[misc] # it is made here
         def __iter__(self) -> Iterator[int]:
             return around(super().__iter__())
 
@@ -312,15 +315,7 @@ def test_a_loader_that_is_its_own_iterator_stays_of_its_class_and_what_it_takes_
     """Else it could neither be pickled nor copied."""
     monitor = LoaderMonitor("loop", "torch")
 
-    def batches(iterator: Any, _: str, __: Any, making_ns: int) -> Any:
-        return monitor.timed(iterator, making_ns)
-
-    base = type("Loader", (_Loader,), {"__iter__": _Loader.__iter__})
-    watched: Any = SimpleNamespace(inside_library=nullcontext, batches=batches)
-    loader_iterators.time_iterators(base, watched, lambda: "torch")
-    loader_iterators._time_later_subclasses(base, watched, lambda: "torch")
-
-    class Own(_OwnIterator, base):  # type: ignore[misc, valid-type] # it is made here
+    class Own(_OwnIterator, loaders_class(monitor)):  # type: ignore[misc] # it is made here
         def __iter__(self) -> Iterator[int]:
             self.left = super().__iter__()
             return self

@@ -32,7 +32,7 @@ from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
 from pipeline_bench.samplers.nvml_metrics import METRICS, RATES_SOURCE, UTILIZATION
 from pipeline_bench.system.processes import allowed_cpus
-from tests.stubs.nvml import nvml_stub, stub_environment
+from tests.stubs.nvml import nvml_stub, use
 
 __all__ = ["nvml_stub"]
 
@@ -308,17 +308,22 @@ def test_every_report_shows_it(steps: int, wait_ms: float, reason: str | None) -
 
 
 @pytest.mark.parametrize(
-    ("opening_s", "in_the_tracks", "of_the_machine"),
+    ("opening_s", "waits_s", "in_the_tracks", "of_the_machine"),
     [
-        (1, STOPPED, STOPPED),
-        (1000, "NVML had not answered when the trial ended", "NVML had not answered when it was closed"),
+        (1, 60, STOPPED, STOPPED),
+        (1000, 0.1, "NVML had not answered when the trial ended", "NVML had not answered when it was closed"),
     ],
 )
 def test_a_job_beside_an_nvml_that_hangs_ends_with_its_steps_and_the_reason(
-    nvml_stub: Path, monkeypatch: pytest.MonkeyPatch, opening_s: float, in_the_tracks: str, of_the_machine: str
+    nvml_stub: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    opening_s: float,
+    waits_s: float,
+    in_the_tracks: str,
+    of_the_machine: str,
 ) -> None:
-    for name, value in stub_environment(nvml_stub, NVML_STUB_MODE="hang_in_init").items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("pipeline_bench.monitoring.record._NVML_OPENS_WITHIN_S", waits_s)
+    use(monkeypatch, nvml_stub, NVML_STUB_MODE="hang_in_init")
     hanging = NvmlSampler.open(Timeouts(opening_s, end_s=0.2))
     monkeypatch.setattr(NvmlSampler, "open", lambda: hanging)
     record = JobRecord("my job", Device(kind="gpu", name="GPU", pci_bus_id="0000:01:00.0"))
@@ -334,8 +339,7 @@ def test_a_job_beside_an_nvml_that_hangs_ends_with_its_steps_and_the_reason(
 def test_nvml_is_asked_of_the_machine_once_for_all_trainings_of_a_process_on_its_cpu(
     nvml_stub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in stub_environment(nvml_stub).items():
-        monkeypatch.setenv(name, value)
+    use(monkeypatch, nvml_stub)
     monkeypatch.setattr("pipeline_bench.monitoring.record._NVML_OPENS_WITHIN_S", 60)
     asked = []
     for _ in range(2):

@@ -243,15 +243,6 @@ def test_the_line_says_wait_bound_device_and_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wait_us", "kind", "severe"),
-    [(89, "inconclusive", False), (111, "input-bound", False), (199, "input-bound", False), (200, "input-bound", True)],
-)
-def test_the_thresholds_are_those_of_the_findings(wait_us: int, kind: str, severe: bool) -> None:
-    verdict = summarise(totals(100, 1000, wait_us), (None, None), None).verdict
-    assert (verdict.kind, verdict.severe) == (kind, severe)
-
-
-@pytest.mark.parametrize(
     ("wait_us", "words", "cause"),
     [
         (70, "not input-bound", "only-not-input"),
@@ -259,7 +250,8 @@ def test_the_thresholds_are_those_of_the_findings(wait_us: int, kind: str, sever
         (99, "inconclusive", "at-threshold"),
         (101, "inconclusive", "at-threshold"),
         (110, "probably input-bound", None),
-        (130, "input-bound", None),
+        (199, "input-bound", None),
+        (200, "severely input-bound", None),
     ],
 )
 def test_about_the_threshold_a_watched_job_has_the_three_grades(wait_us: int, words: str, cause: str | None) -> None:

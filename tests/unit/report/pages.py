@@ -15,6 +15,7 @@ from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkChe
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, QueueDepth, Track, TrialRecord, TrialSteps
 from pipeline_bench.report import html
+from pipeline_bench.report.html import elements
 from tests.unit import sessions
 
 LIGHT_BACKGROUND, DARK_BACKGROUND = "#ffffff", "#14171b"
@@ -138,8 +139,11 @@ def hostile() -> Session:
 
 
 def plot(session: Session, name: str) -> dict[str, Any]:
-    """One of the plots that a session's page draws."""
-    return next(plot for plot in Page(html.render(session)).plots if plot["id"] == name)
+    """One of the plots that a session's page draws, as plotly is handed it."""
+    drawn = html._plots(session)[name.replace("-", "_")]
+    assert drawn is not None
+    handed: dict[str, Any] = json.loads(elements.json_block(drawn.for_plotly()))
+    return handed
 
 
 def recorded(index: int, variant: str, count: int, gpu: bool = False) -> TrialRecord:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from pipeline_bench.analysis import speedups, verdicts
+from pipeline_bench.diagnosis import conclusion
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining
@@ -19,8 +19,8 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.report import attempts, diagnosis, html, markdown, terminal
 from tests.unit import diagnoses
 from tests.unit.console import printed
-from tests.unit.diagnosis.simulated import Machine, cost, diagnose, inspection, stage
 from tests.unit.report.pages import Page
+from tests.unit.sessions import with_result
 
 WIDTHS = (60, 120)
 FOLDER = Path("reports/x")
@@ -46,9 +46,8 @@ def test_a_mean_of_few_steps_is_told_as_one_with_their_median(steps: int, told: 
     assert whole.diagnosis is not None
     found = whole.find_result(AS_WRITTEN)
     assert found is not None
-    few = found.model_copy(update={"steps": steps, "step_ms": found.step_ms.model_copy(update={"median": 4.71})})
-    results = tuple(few if each is found else each for each in whole.results)
-    line = diagnosis.pace(whole.model_copy(update={"results": results}), whole.diagnosis)
+    step_ms = found.step_ms.model_copy(update={"median": 4.71})
+    line = diagnosis.pace(with_result(whole, AS_WRITTEN, steps=steps, step_ms=step_ms), whole.diagnosis)
     assert line.partition(";")[0].endswith(f" ms{told}")
 
 
@@ -61,24 +60,14 @@ def test_a_step_that_is_a_part_of_the_training_s_is_named_and_its_wait_a_bound()
         found = whole.diagnosis.model_copy(update={"inspection": looked})
         result = whole.find_result(AS_WRITTEN)
         assert result is not None
-        waits = result.model_copy(update={"input_wait_share": Estimate(value=0.11)})
-        results = tuple(waits if each is result else each for each in whole.results)
-        state = whole.model_copy(update={"diagnosis": found, "results": results})
+        state = with_result(whole, AS_WRITTEN, input_wait_share=Estimate(value=0.11))
+        state = state.model_copy(update={"diagnosis": found})
         first, *others = diagnosis.speed_lines(state, found)
         assert first.startswith(f"{begins} takes ")
         assert diagnosis.pace(state, found).startswith(f"{begins} takes ")
         assert f"{wait} 11 %, " in diagnosis.pace(state, found)
         assert any(f"{wait} 11 %, ".capitalize() in each or f"{wait} 11 %, " in each for each in others)
         assert (result.verdict.text.casefold() in " ".join(others).casefold()) == (known is None)
-
-
-def test_a_gain_that_chance_may_be_is_not_called_none() -> None:
-    whole = diagnoses.session()
-    once = Speedup(over="as written", value=4.4, reason="an interval needs at least 2 trials")
-    results = tuple(r.model_copy(update={"speedup": once}) if r.variant == "prefetch" else r for r in whole.results)
-    text = on_paper(whole.model_copy(update={"results": results}))
-    assert "prefetch: not proven 4.40×" in text
-    assert "prefetch: no gain" in on_paper(whole)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +87,7 @@ def test_what_the_trials_do_not_exclude_is_not_called_no_gain(
     whole = diagnoses.session()
     assert whole.diagnosis is not None
     gain = Speedup(over="as written", value=value, ci95=ci95, difference="none" if ci95 else None)
-    results = tuple(r.model_copy(update={"speedup": gain}) if r.variant == "prefetch" else r for r in whole.results)
-    tries = attempts.tried(whole.model_copy(update={"results": results}), whole.diagnosis)
+    tries = attempts.tried(with_result(whole, "prefetch", speedup=gain), whole.diagnosis)
     assert [each.lead for each in tries if each.variant == "prefetch"] == [lead]
 
 
@@ -126,13 +114,12 @@ def test_a_proven_gain_that_is_not_proposed_lacks_something_else_than_proof(
     assert whole.diagnosis is not None
     half = 0.1 if value > 1.1 else 0.01
     gain = Speedup(over="as written", value=value, ci95=(value - half, value + half), difference=difference)
-    results = tuple(r.model_copy(update={"speedup": gain}) if r.variant == name else r for r in whole.results)
     changed = tuple(
         a.model_copy(update={"outcome": "no-gain"}) if a.fix.variant == name else a for a in whole.diagnosis.attempts
     )
     kept = tuple(trial for trial in whole.trials if trial.variant != name or trial.repeat < trials)
     found = whole.diagnosis.model_copy(update={"attempts": changed})
-    tries = attempts.tried(whole.model_copy(update={"results": results, "trials": kept}), found)
+    tries = attempts.tried(with_result(whole, name, speedup=gain).model_copy(update={"trials": kept}), found)
     assert [each.lead for each in tries if each.attempt.fix.variant == name] == [lead]
 
 
@@ -143,9 +130,7 @@ def test_why_a_share_is_missing_is_said_once(cause: InconclusiveCause | None) ->
     missing = {part: Estimate(reason=f"{why}.") for part in ("accelerator_utilization", "host_slowdown_share")}
     judged = {**missing, "verdict": verdicts.inconclusive(why, cause)}
     for changes, said in ((judged, "Inconclusive"), (missing, "Not known")):
-        written, *others = whole.results
-        results = (written.model_copy(update=changes), *others)
-        text = markdown.render(whole.model_copy(update={"results": results}))
+        text = markdown.render(with_result(whole, AS_WRITTEN, **changes))
         assert text.count(why) == 1
         assert f"{said}: {why}." in text
 
@@ -203,8 +188,7 @@ def test_what_was_not_tried_is_listed_by_its_reason() -> None:
 def test_an_interval_that_tells_nothing_is_called_so() -> None:
     whole = diagnoses.session()
     wide = Speedup(over="as written", value=0.6, ci95=(0.001, 520.57), difference="none", smallest=519.0)
-    results = tuple(r.model_copy(update={"speedup": wide}) if r.variant == "prefetch" else r for r in whole.results)
-    text = on_paper(whole.model_copy(update={"results": results}))
+    text = on_paper(with_result(whole, "prefetch", speedup=wide))
     assert "interval too wide" in text
     start = text.index("What to do") if "What to do" in text else text.index("interval too wide")
     assert "520" not in text[start : text.index("How far it can go") if "How far it can go" in text else None]
@@ -214,8 +198,7 @@ def test_a_bursty_input_may_gain_what_its_waits_are_on_average() -> None:
     """Its median hides them."""
     whole = diagnoses.with_model()
     bursty = whole.results[0].step_ms.model_copy(update={"median": 5.0, "mean": 15.0})
-    results = (whole.results[0].model_copy(update={"step_ms": bursty}), *whole.results[1:])
-    session = whole.model_copy(update={"results": results})
+    session = with_result(whole, AS_WRITTEN, step_ms=bursty)
     assert not speedups.beyond_ceiling(Speedup(over="as written", value=2.4), session)
     beyond = speedups.beyond_ceiling(Speedup(over="as written", value=4.0), session)
     assert beyond.startswith("4.00× is more than the 3.33× that no input at all would give: ")
@@ -227,9 +210,8 @@ def test_what_gained_more_than_a_model_leaves_any_input_is_a_dash_with_the_reaso
     assert whole.diagnosis is not None
     attempts = tuple(each.model_copy(update={"outcome": "no-gain"}) for each in whole.diagnosis.attempts)
     once = Speedup(over="as written", value=ratio, reason="an interval needs at least 2 trials")
-    results = tuple(r.model_copy(update={"speedup": once}) if r.variant == "prefetch" else r for r in whole.results)
     found = whole.diagnosis.model_copy(update={"attempts": attempts})
-    text = markdown.render(whole.model_copy(update={"diagnosis": found, "results": results}))
+    text = markdown.render(with_result(whole, "prefetch", speedup=once).model_copy(update={"diagnosis": found}))
     assert ("40.0× is more than the " in text) != possible
 
 
@@ -251,7 +233,7 @@ def test_what_autotune_never_changed_is_no_plot() -> None:
         for each in whole.inspection.tuned
     )
     still = whole.model_copy(update={"inspection": whole.inspection.model_copy(update={"tuned": flat})})
-    assert not [plot for plot in Page(html.render(diagnoses.session(still))).plots if plot["id"] == "autotune"]
+    assert html._plots(diagnoses.session(still))["autotune"] is None
 
 
 def test_what_the_headline_says_of_a_failure_is_not_said_again() -> None:
@@ -342,27 +324,15 @@ def test_markdown_keeps_a_fence_that_code_cannot_close() -> None:
     assert "\n+````\n`````\n" in text
 
 
-def test_the_page_is_whole(session: Session) -> None:
-    page = Page(html.render(session))
-    assert page.open == []
-
-
 def test_of_the_unproven_fixes_the_list_begins_with_the_one_that_the_conclusion_names() -> None:
     """A screen has one line of them: it showed a gain of one trial, and the sentence another fix of three trials."""
-    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
-    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
-    differ = 0
-    for seed in range(12):
-        state = diagnose(Machine(of_map, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=seed), budget_s=60.0)
-        assert state.diagnosis is not None
-        open_ones = [each for each in attempts.tried(state, state.diagnosis) if each.attempt.outcome == "no-gain"]
-        named = re.search(r"The most promising is (.+?), (?:at most )?[\d.>]+×", state.diagnosis.text or "")
-        if named is not None:
-            assert open_ones[0].variant == named[1]
-            differ += speedup_of(state, named[1]) < max(speedup_of(state, each.variant) for each in open_ones)
-    assert differ, "none of these would show that the list goes by the gain alone"
-
-
-def speedup_of(state: Session, variant: str) -> float:
-    result = state.find_result(variant)
-    return (result.speedup.value if result is not None else None) or 0.0
+    names = ("prefetch", "larger reads")
+    tries = (each for each in diagnoses.attempts() if each.fix.variant in names)
+    found = diagnoses.diagnosis(attempts=tuple(each.model_copy(update={"outcome": "no-gain"}) for each in tries))
+    state = diagnoses.session(found)
+    for name, gain in zip(names, (1.5, 1.3), strict=True):
+        state = with_result(state, name, speedup=Speedup(over=AS_WRITTEN, value=gain))
+    kept = tuple(trial for trial in state.trials if trial.variant != "prefetch" or trial.repeat == 0)
+    state = state.model_copy(update={"trials": kept})
+    assert [each.variant for each in attempts.tried(state, found)] == ["larger reads", "prefetch"]
+    assert "The most promising is larger reads, 1.30× in 3 trials" in conclusion._promising(state, found)

@@ -6,18 +6,13 @@ What stands where is held by the golden texts, of pairs of sessions with gates a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 
-from pipeline_bench.analysis.difference import between
-from pipeline_bench.analysis.gates import Limits
 from pipeline_bench.model.difference import Difference, Gate, Noise, Ratio
 from pipeline_bench.model.result import Disturbance
-from pipeline_bench.model.session import load
 from pipeline_bench.report import difference as report
 from pipeline_bench.text import one_line
-from tests.golden import ROOT
 from tests.unit import hostile
 from tests.unit.console import printed
 from tests.unit.report import commonmark, differences
@@ -75,14 +70,6 @@ def test_a_narrow_terminal_has_fewer_columns_and_each_of_them_whole(width: int) 
         assert cell in table, cell
     assert ("host-bound" in table) == ("verdict" in table)
     assert "…" not in table
-
-
-@pytest.mark.parametrize("make", [lambda d: printed(report.terminal(d, 80), 80), report.markdown])
-def test_no_change_has_an_interval_in_another_unit(make: Callable[[Difference], str]) -> None:
-    of = [load(ROOT / "docs/systems" / name) for name in ("python_overhead", "python_overhead_wide")]
-    text = make(between(of[0], of[1], Limits(slower=0.05)))
-    assert "11.4×" in text
-    assert re.findall(r"\([+-][\d.]+ ?%? to [\d.>]+×\)", text) == []
 
 
 def test_gates_that_only_count_as_failed_are_told_from_those_that_did() -> None:
@@ -149,12 +136,11 @@ def test_a_disturbance_that_takes_several_lines_keeps_its_indent() -> None:
     assert all(line.startswith("  ") for line in lines)
 
 
-@pytest.mark.parametrize("width", [60, 80, 160])
 @pytest.mark.parametrize("name", hostile.NAMES)
-def test_a_name_is_text_on_its_line(name: str, width: int) -> None:
-    text = shown(differences.hostile(name), width)
+def test_a_name_is_text_on_its_line(name: str) -> None:
+    text = shown(differences.hostile(name), 60)
     assert all(line.isprintable() for line in text.splitlines())
-    assert max(map(len, text.splitlines())) <= width
+    assert max(map(len, text.splitlines())) <= 60
     assert len(text) < 20_000
 
 

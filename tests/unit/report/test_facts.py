@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pipeline_bench.model.result import Disturbance
-from pipeline_bench.model.session import Session, load
+from pipeline_bench.model.session import Session
 from pipeline_bench.report import facts, html, markdown, terminal
-from tests.golden import ROOT
 from tests.unit import diagnoses, sessions
 from tests.unit.console import words
 from tests.unit.report.pages import Page
@@ -88,11 +87,3 @@ def test_every_section_of_facts_is_in_every_format(
 def test_a_session_in_which_nothing_was_measured_has_no_medians() -> None:
     assert "ms/step: the mean, as every figure is of means" in facts.captions(sessions.pending())
     assert "ms/step: the median; all other figures use means" in facts.captions(sessions.normal())
-
-
-def test_what_other_work_took_is_said_in_every_format() -> None:
-    session = load(ROOT / "reports" / "example")
-    (said,) = facts.other_work(session)
-    assert said == "3 of 24 trials beside other work, up to 24 % of the CPU"
-    assert said in facts.captions(session)
-    assert facts.other_work(sessions.pending()) == []

@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,31 +14,15 @@ import pytest
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import html
-from tests.unit import sessions
+from tests.unit import diagnoses, sessions
 from tests.unit.report.pages import EVERY, HOSTILE, Page, hostile
 
 FIGURES = {"step-time", "utilization", "split", "distribution", "timeline"}
 
 
-@pytest.fixture(params=EVERY)
-def session(request: pytest.FixtureRequest) -> Session:
-    return EVERY[request.param]()
-
-
 @pytest.fixture(scope="module")
 def normal() -> Page:
     return Page(html.render(sessions.normal()))
-
-
-def changed(session: Session, index: int, **changes: Any) -> Session:
-    """The session with one result changed."""
-    results = list(session.results)
-    results[index] = results[index].model_copy(update=changes)
-    return session.model_copy(update={"results": tuple(results)})
-
-
-def test_every_element_is_closed(session: Session) -> None:
-    assert Page(html.render(session)).open == []
 
 
 def test_what_stands_between_backticks_is_shown_as_code() -> None:
@@ -75,7 +60,7 @@ def test_one_page_has_one_median_a_variant_and_calls_a_mean_a_mean() -> None:
     session = sessions.normal()
     result = session.results[0]
     mean = result.step_ms.model_copy(update={"mean": 13.9})
-    page = Page(html.render(changed(session, 0, step_ms=mean)))
+    page = Page(html.render(sessions.with_result(session, "feed_dict", step_ms=mean)))
     plots = {plot["id"]: plot for plot in page.plots}
     labels = [note["text"] for note in plots["distribution"]["layout"]["annotations"] if note.get("name") == "value"]
     assert labels[0] == "median 12.3 ms"  # of the trials' medians, though all its pooled steps took 1 to 3 ms
@@ -88,8 +73,10 @@ def test_one_page_has_one_median_a_variant_and_calls_a_mean_a_mean() -> None:
     assert "A verdict speaks of the mean step" in page.text
 
 
-def test_it_asks_for_nothing(session: Session) -> None:
-    page = Page(html.render(session))
+@pytest.mark.parametrize("build", [*EVERY.values(), *diagnoses.EVERY.values()])
+def test_every_element_is_closed_and_it_asks_for_nothing(build: Callable[[], Session]) -> None:
+    page = Page(html.render(build()))
+    assert page.open == []
     for tag, name, value in page.attributes:
         if name in ("src", "href", "srcset", "action", "poster", "data", "formaction"):
             assert (tag, value) == ("link", "data:,")

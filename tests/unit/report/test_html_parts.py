@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from pipeline_bench.model import Series
 from pipeline_bench.model.result import Estimate, Precision
-from pipeline_bench.model.session import load
 from pipeline_bench.report import facts, html
 from pipeline_bench.report.html import content, elements, lanes, plots
 from pipeline_bench.report.html.timeline import POINTS
 from pipeline_bench.text import one_line
-from tests.golden import ROOT
 from tests.unit import records, sessions
+from tests.unit.analysis.test_measured import trials
 from tests.unit.report.pages import DARK_BACKGROUND, LIGHT_BACKGROUND, Page, measured, plot, recorded
 
 TIMES = st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=300).map(sorted)
@@ -139,22 +138,22 @@ def test_a_logarithmic_axis_is_labelled_at_1_2_and_5(ends: tuple[float, float], 
     columns = one.steps.model_copy(update={"start_ns": Series.pack(end_ns - spread), "end_ns": Series.pack(end_ns)})
     trial = one.model_copy(update={"steps": columns, "warmup_steps": 0})
     median = session.results[0].step_ms.model_copy(update={"median": ends[0] * 2})
-    results = (session.results[0].model_copy(update={"step_ms": median}), *session.results[1:])
-    axis = plot(session.model_copy(update={"trials": (trial,), "results": results}), "distribution")["layout"]["xaxis"]
+    session = sessions.with_result(session, "feed_dict", step_ms=median).model_copy(update={"trials": (trial,)})
+    axis = plot(session, "distribution")["layout"]["xaxis"]
     assert axis["type"] == "log"
     assert axis["tickvals"] == expected
     assert axis["ticktext"] == [f"{tick:g}" for tick in expected]
 
 
 def test_steps_beside_other_work_are_not_in_the_histograms_and_counted_below_them() -> None:
-    session = load(ROOT / "docs" / "systems" / "matpow")
+    session, undisturbed = (records.session(records.scenario("feed_dict"), trials(at)) for at in ((200.0, 400.0), None))
     drawn = html._plots(session)["distribution"]
     assert drawn is not None
     shown = sum(int(row[1].text) for row in drawn.table.rows)
     left_out = sum(trial.step_ns.size for trial in session.trials if trial.measured) - shown
     assert left_out > 0
     assert drawn.method.startswith(f"Every step that counts, warm-up and {left_out} steps beside other work left out;")
-    quiet = html._plots(load(ROOT / "reports" / "example"))["distribution"]
+    quiet = html._plots(undisturbed)["distribution"]
     assert quiet is not None
     assert quiet.method.startswith("Every step that counts, warm-up left out;")
 

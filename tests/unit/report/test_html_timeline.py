@@ -13,7 +13,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import QueueDepth, TrialRecord
 from pipeline_bench.report import html
 from tests.unit import sessions
-from tests.unit.report.pages import Page, measured, plot, recorded
+from tests.unit.report.pages import measured, plot, recorded
 
 
 def test_the_lanes_share_one_axis_with_phases_and_queue_depths() -> None:
@@ -78,8 +78,9 @@ def test_first_steps_do_not_set_the_height_of_the_step_times() -> None:
     assert axis["range"][1] == pytest.approx(1.5 * 2)
     assert "maxallowed" not in axis  # they can be zoomed out to
     assert max(y for trace in drawn for y in trace["y"] if y is not None) > 50
-    caption = Page(html.render(many_short(40))).text
-    assert "Step times are drawn to 3.00 ms, 1.5 × the 95th percentile of the slowest variant's" in caption
+    timeline = html._plots(many_short(40))["timeline"]
+    assert timeline is not None
+    assert "Step times are drawn to 3.00 ms, 1.5 × the 95th percentile of the slowest variant's" in timeline.method
 
 
 def test_a_rare_slow_variant_is_within_the_height_of_the_step_times() -> None:

@@ -13,6 +13,7 @@ from tests.unit import diagnoses, records
 from tests.unit.console import printed
 from tests.unit.records import rounds, scenario
 from tests.unit.report.pages import Page
+from tests.unit.sessions import with_result
 
 REASON = "its wait and its ceiling together take 15 % more than its step, which cannot be"
 TRIALS = rounds({"feed_dict": (10.0, 2.0), "ceiling": (9.5, None)})
@@ -29,12 +30,7 @@ def comparison() -> Session:
 
 
 def diagnosis() -> Session:
-    whole = diagnoses.with_model()
-    results = tuple(
-        impossible().model_copy(update={"variant": AS_WRITTEN}) if each.variant == AS_WRITTEN else each
-        for each in whole.results
-    )
-    return whole.model_copy(update={"results": results})
+    return with_result(diagnoses.with_model(), AS_WRITTEN, **{**dict(impossible()), "variant": AS_WRITTEN})
 
 
 def test_the_screen_says_why_beside_a_verdict_that_stands_without_it() -> None:
@@ -48,6 +44,5 @@ def test_the_screen_says_why_beside_a_verdict_that_stands_without_it() -> None:
 
 @pytest.mark.parametrize("session", [comparison(), diagnosis()], ids=["comparison", "diagnosis"])
 def test_the_details_and_the_page_say_why(session: Session) -> None:
-    for width in (50, 80, 160):
-        assert REASON in " ".join(printed(terminal.render(session, None, width), width).split())
+    assert REASON in " ".join(printed(terminal.render(session, None, 50), 50).split())
     assert REASON in Page(html.render(session)).text

@@ -113,11 +113,11 @@ def test_a_text_makes_no_list_and_no_heading_of_its_line(text: str, escaped: str
 
 
 def test_an_interval_has_the_digits_of_its_figure() -> None:
-    first, *others = sessions.normal().results
-    share = Estimate(value=0.009, ci95=(0.008, 0.0098))
-    slowdown = Estimate(value=0.0, ci95=(-0.004, 0.003))
-    result = first.model_copy(update={"input_wait_share": share, "host_slowdown_share": slowdown})
-    text = markdown.render(sessions.normal().model_copy(update={"results": (result, *others)}))
+    shares = {
+        "input_wait_share": Estimate(value=0.009, ci95=(0.008, 0.0098)),
+        "host_slowdown_share": Estimate(value=0.0, ci95=(-0.004, 0.003)),
+    }
+    text = markdown.render(sessions.with_result(sessions.normal(), "feed_dict", **shares))
     assert "| 0.9 % (0.8 to 1.0 %) |" in text
     assert "| 0 % (-0.4 to 0.3 %) |" in text
 

@@ -24,11 +24,12 @@ from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.memory import Memory
-from tests.stubs.nvml import nvml_stub, stub_environment
+from tests.stubs.nvml import nvml_stub, use
 from tests.unit import sessions
+from tests.unit.made_here import made_here
 from tests.unit.records import record, scenario
 
-__all__ = ["nvml_stub"]
+__all__ = ["made_here", "nvml_stub"]
 
 NOON = datetime(2026, 1, 2, 12, 0, 0)
 
@@ -68,10 +69,9 @@ def test_a_long_wait_for_the_driver_is_shown_and_ends(nvml_stub: Path, monkeypat
         def preparing(self, what: str) -> None:
             shown.append(what)
 
-    for name, value in stub_environment(nvml_stub, NVML_STUB_MODE="hang_in_init").items():
-        monkeypatch.setenv(name, value)
+    use(monkeypatch, nvml_stub, NVML_STUB_MODE="hang_in_init")
     monkeypatch.setattr(comparison, "_OPENS_WITHIN_S", 0.05)
-    with closing(NvmlSampler.open(Timeouts(opening_s=2.0, end_s=0.2))) as gpu:
+    with closing(NvmlSampler.open(Timeouts(opening_s=0.3, end_s=0.2))) as gpu:
         session = new_session(scenario("feed_dict"), gpu, observer=Listener())
     assert shown == ["waiting for the NVIDIA driver to list the GPUs"]
     assert session.environment.accelerator_reason == STOPPED
@@ -171,13 +171,14 @@ def test_what_others_take_is_seen_while_the_import_lasts_and_the_import_itself_i
         idle.communicate(b"\n")
 
 
-@pytest.mark.parametrize("kind", ["npz", "csv"])
+@pytest.mark.usefixtures("made_here")
 @pytest.mark.parametrize(
-    "variant",
+    ("kind", "variant"),
     [
-        {"backend": "py_dataset"},
-        {"backend": "tf_data", "options": {"batch_before_map": True}},
-        {"backend": "feed_dict"},
+        ("npz", {"backend": "py_dataset"}),
+        ("npz", {"backend": "tf_data", "options": {"batch_before_map": True}}),
+        ("npz", {"backend": "feed_dict"}),
+        ("csv", {"backend": "tf_data", "options": {"batch_before_map": True}}),
     ],
 )
 def test_checks_read_no_file_that_is_still_to_be_made(

@@ -105,9 +105,9 @@ def test_what_another_process_has_begun_there_meanwhile_is_not_mixed_with(tmp_pa
 def test_progress_is_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:
     reported: list[dict[str, Any]] = []
     synthetic_dataset.make_once(
-        asdict(DATA), str(tmp_path), lambda **message: reported.append(message), clock=lambda: 0.0
+        asdict(SMALL), str(tmp_path), lambda **message: reported.append(message), clock=lambda: 0.0
     )
-    assert reported == [{"made": 0}, {"made": 600}]
+    assert reported == [{"made": 0}, {"made": 30}]
 
 
 def test_only_sources_without_a_path_of_their_own_want_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from pipeline_bench.samplers.host import (
     MachineCpu,
     Throttling,
 )
+from tests.processes import wait_for, wait_until_gone
 
 S = 1_000_000_000
 PROCESS_METRICS = {"cpu_seconds", "memory_bytes", "threads", "read_bytes", "write_bytes"}
@@ -381,14 +382,6 @@ def family() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()  # the other one reads the end of its input
 
 
-def runs(process: psutil.Process) -> bool:
-    """Whether a process has not come to its end yet."""
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
 def test_children_and_theirs_are_found_and_others_are_not(family: subprocess.Popen[bytes]) -> None:
     children = Children(os.getpid())
     children.find()
@@ -442,14 +435,15 @@ def test_what_a_child_used_is_kept_when_it_has_ended_but_not_what_it_held(family
     assert children.sum("used", lambda _: 3.0, cumulative=True) == 3
     assert children.sum("held", lambda _: 3.0, cumulative=False) == 3
     grandchild.kill()
-    while runs(grandchild):
-        time.sleep(0.01)
+    wait_until_gone(grandchild.pid)
     family.kill()
     family.wait()
-    deadline = time.monotonic() + 60
-    while children.sum("held", lambda _: 3.0, cumulative=False) != 0:  # a process that is killed takes a moment to end
-        assert time.monotonic() < deadline
+
+    def hold_nothing() -> bool:
         children.find()
+        return children.sum("held", lambda _: 3.0, cumulative=False) == 0
+
+    wait_for(hold_nothing)
     assert children.sum("used", lambda _: 3.0, cumulative=True) == 3
 
 
@@ -467,12 +461,14 @@ def test_a_child_that_has_ended_is_forgotten_but_for_its_share_of_the_sum(family
     family.wait()
     (grandchild,) = held
     psutil.Process(grandchild().pid).kill()  # type: ignore[union-attr]
-    deadline = time.monotonic() + 60
-    while any(each() is not None for each in held):
-        assert time.monotonic() < deadline
+
+    def forget() -> bool:
         children.find()
         assert children.sum("used", used, cumulative=True) == 3
         gc.collect()
+        return all(each() is None for each in held)
+
+    wait_for(forget)
 
 
 def test_a_child_whose_parent_has_ended_is_still_the_trials(family: subprocess.Popen[bytes]) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -22,8 +22,9 @@ from pipeline_bench.environment import Accelerator
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
 from pipeline_bench.samplers.nvml_metrics import ACTIVITY, METRICS, SAMPLES_SOURCE, UTILIZATION
+from pipeline_bench.system.processes import adopt_orphans
 from tests.processes import wait_until_gone
-from tests.stubs.nvml import stub_environment
+from tests.stubs.nvml import use
 
 QUICK = Timeouts(opening_s=30, answer_s=1, end_s=0.2)
 """Patient with a slow machine while NVML opens, not with what the stub never answers."""
@@ -40,8 +41,7 @@ def opened(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def open_one(limits: Timeouts = QUICK, **variables: str) -> NvmlSampler:
-            for name, value in stub_environment(nvml_stub, **{"NVML_STUB_MODE": "ok", **variables}).items():
-                monkeypatch.setenv(name, value)
+            use(monkeypatch, nvml_stub, **{"NVML_STUB_MODE": "ok", **variables})
             return stack.enter_context(closing(NvmlSampler.open(limits)))
 
         yield open_one
@@ -335,114 +335,72 @@ def test_the_process_outlives_the_thread_that_opened_it(opened: Open) -> None:
     assert samplers[0].accelerator.reason is None
 
 
-PARENT = """
-import sys, threading
-from pipeline_bench.samplers.nvml import NvmlSampler
-
-def watch():
-    sampler = NvmlSampler.open()
-    for _ in range(3):
-        sampler.poll()
-    print(sampler.pid, flush=True)
-    sys.stdin.read()
-
-if sys.argv[1] == "main thread":
-    watch()
-thread = threading.Thread(target=watch)
-thread.start()
-thread.join()
-"""
-
-
-def parent(stub: Path, code: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-    """A process that opens a sampler and says its process' number."""
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        env={**stub_environment(stub, **variables), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def pids_of_killed_fork(work: Callable[[], list[int]]) -> list[int]:
+    """The numbers of processes that the work gives in a fork of this process, which is killed behind it."""
+    read, write = os.pipe()
+    if (fork := os.fork()) == 0:
+        try:
+            os.write(write, " ".join(map(str, work())).encode())
+            signal.pause()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(write)
+    pids = [int(word) for word in os.read(read, 100).split()]
+    os.close(read)
+    os.kill(fork, signal.SIGKILL)
+    os.waitpid(fork, 0)
+    return pids
 
 
-@pytest.mark.parametrize(
-    ("mode", "thread"), [("ok", "another thread"), ("hang_in_init", "main thread"), ("hang_after_1", "another thread")]
-)
-def test_no_process_is_left_when_the_parent_is_killed(nvml_stub: Path, mode: str, thread: str) -> None:
-    with parent(nvml_stub, PARENT, thread, NVML_STUB_MODE=mode) as process:
-        assert process.stdout is not None
-        pid = int(process.stdout.readline())
-        process.kill()
-    wait_until_gone(pid)
+@pytest.mark.parametrize("mode", ["hang_in_init", "hang_after_1"])
+def test_no_process_is_left_when_the_parent_is_killed(opened: Open, mode: str) -> None:
+    def watch() -> list[int]:
+        sampler = opened(NVML_STUB_MODE=mode)
+        for _ in range(3):
+            sampler.poll()
+        return [pid_of(sampler)]
+
+    wait_until_gone(*pids_of_killed_fork(watch))
 
 
-FORKING = """
-import os, threading, time
-from pipeline_bench.samplers.nvml import NvmlSampler
+def test_a_fork_of_the_parent_leaves_the_process_alone_and_does_not_keep_it_alive(opened: Open) -> None:
+    def work() -> list[int]:
+        sampler = opened()
+        assert sampler.accelerator.reason is None
+        if os.fork() == 0:
+            assert sampler.poll() == []
+            sampler.begin()
+            sampler.close()
+            os._exit(0)
+        assert os.wait()[1] == 0
+        assert some_power(polled(sampler, some_power))
+        if (fork := os.fork()) == 0:
+            signal.pause()
+        return [fork, pid_of(sampler)]
 
-def open_one():
-    global sampler
-    sampler = NvmlSampler.open()
-
-thread = threading.Thread(target=open_one)  # so that the kernel does not end the process by itself
-thread.start()
-thread.join()
-assert sampler.accelerator.reason is None
-if os.fork() == 0:
-    assert sampler.poll() == []
-    sampler.begin()
-    sampler.close()
-    os._exit(0)
-assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
-while not sampler.poll():
-    assert sampler.accelerator.reason is None, sampler.accelerator.reason
-if os.fork() == 0:
-    time.sleep(1000)
-    os._exit(0)
-print(sampler.pid, flush=True)  # once the fork is there, which the test has to end
-time.sleep(1000)
-"""
-
-
-def test_a_fork_of_the_parent_leaves_the_process_alone_and_does_not_keep_it_alive(nvml_stub: Path) -> None:
-    with parent(nvml_stub, FORKING) as process:
-        assert process.stdout is not None
-        pid = int(process.stdout.readline())
-        forks = psutil.Process(process.pid).children()
-        process.kill()
+    fork, pid = pids_of_killed_fork(work)
     try:
         wait_until_gone(pid)
     finally:
-        for fork in forks:
-            if fork.pid != pid:
-                fork.kill()
+        os.kill(fork, signal.SIGKILL)
 
 
-ALL_ENDED = """
-import os
-try:
-    print(os.wait())
-except ChildProcessError:
-    print("none", flush=True)
-"""
-WAITING = """
-from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.system.processes import adopt_orphans
+def test_a_job_that_waits_for_all_of_its_children_also_for_orphans_has_none_of_the_process(opened: Open) -> None:
+    def work() -> list[int]:
+        for adopts in (False, True):
+            if adopts:
+                adopt_orphans()
+            sampler = opened()
+            assert sampler.accelerator.reason is None
+            if adopts:
+                sampler.close()
+            with pytest.raises(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)
+        return [os.getpid()]
 
-sampler = NvmlSampler.open()
-assert sampler.accelerator.reason is None
-"""
-
-
-def test_a_job_that_waits_for_all_of_its_children_does_not_wait_for_the_process(nvml_stub: Path) -> None:
-    with parent(nvml_stub, WAITING + ALL_ENDED) as process:
-        assert process.communicate(timeout=DEADLINE_S)[0] == "none\n"
-
-
-def test_a_job_that_orphans_are_given_to_is_left_no_zombie(nvml_stub: Path) -> None:
-    adopting = WAITING.replace("\nsampler", "\nadopt_orphans()\nsampler")
-    with parent(nvml_stub, f"{adopting}\nsampler.close()\n{ALL_ENDED}") as process:
-        assert process.communicate(timeout=DEADLINE_S)[0] == "none\n"
+    assert pids_of_killed_fork(work)
 
 
 # --- what the process itself uses ------------------------------------------------------------------------------------

@@ -49,9 +49,14 @@ def errors(document: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
-def test_a_shipped_scenario_is_valid_by_it_as_written_and_as_printed(name: str) -> None:
+def test_a_shipped_scenario_is_valid_as_written_and_as_printed_and_named_as_its_file(name: str) -> None:
+    scenario = load(name)
+    printed = tomllib.loads(to_toml(scenario))
+    assert scenario.name == name
+    assert "?" in scenario.question
     assert errors(tomllib.loads(shipped()[name].read_text())) == []
-    assert errors(tomllib.loads(to_toml(load(name)))) == []
+    assert errors(printed) == []
+    assert resolve(printed) == scenario
 
 
 @pytest.mark.parametrize(

@@ -46,39 +46,46 @@ gan, Gan.critic, strategy = Gan(), Function(lambda x: step()), True
 """
 
 
+BODIES = [
+    ("train(x)", False),
+    ("train(\n        x)", False),
+    ("hands_on(x)", False),
+    ("print, len([x]), str(train(x))", False),
+    ("train(x)\n    train(x)", True),
+    ("for _ in range(2): train(x)", False),  # in one line it cannot be told
+    ("for _ in range(2):\n        train(x)", True),
+    ("train(x)\n    for _ in range(2): other()", True),
+    ("train(x)\n    other(x)", True),
+    ("train(x)\n    net.train_on_batch(x)", True),
+    ("train(x)\n    with tf.GradientTape(): pass", True),
+    ("train(x)\n    helper()", True),
+    ("does_both(x)", True),
+    ("gan.all(x)", True),
+    ("gan.critic(x)", False),
+    ("gan.critic(x)\n    gan.raises", False),
+    ("gan.critic(x)\n    gan.raises.of()", False),
+    ("train(x)\n    try:\n        pass\n    finally:\n        other()", True),
+    ("train(x)\n    if len(batches.left) % 5 == 0: other()", True),
+    ("train(x)\n    if len(batches.left) % 5 == 0: validate(x)", False),
+    ("train(x)\n    if strategy: other()", False),
+    ("if strategy:\n        train(x)\n    else:\n        other()", False),
+    ("if strategy:\n        train(x)\n        continue\n    other()", False),
+    ("if strategy:\n        train(x)\n    other()", True),
+    ("train(x)\n    def later(): other()", False),
+    ("train(x)\n    break\n    other()", False),
+    ("train(x)\n    missing.other", False),
+]
+FOR, WHILE = "for x in batches:\n    ", "while batches.left:\n    x = next(batches)\n    "
+SOME = ("train(x)", "train(x)\n    train(x)", "for _ in range(2):\n        train(x)")
+
+
 @pytest.mark.parametrize(
-    ("body", "expected"),
+    ("loop", "body", "expected"),
     [
-        ("train(x)", False),
-        ("train(\n        x)", False),
-        ("hands_on(x)", False),
-        ("print, len([x]), str(train(x))", False),
-        ("train(x)\n    train(x)", True),
-        ("for _ in range(2): train(x)", False),  # in one line it cannot be told
-        ("for _ in range(2):\n        train(x)", True),
-        ("train(x)\n    for _ in range(2): other()", True),
-        ("train(x)\n    other(x)", True),
-        ("train(x)\n    net.train_on_batch(x)", True),
-        ("train(x)\n    with tf.GradientTape(): pass", True),
-        ("train(x)\n    helper()", True),
-        ("does_both(x)", True),
-        ("gan.all(x)", True),
-        ("gan.critic(x)", False),
-        ("gan.critic(x)\n    gan.raises", False),
-        ("gan.critic(x)\n    gan.raises.of()", False),
-        ("train(x)\n    try:\n        pass\n    finally:\n        other()", True),
-        ("train(x)\n    if len(batches.left) % 5 == 0: other()", True),
-        ("train(x)\n    if len(batches.left) % 5 == 0: validate(x)", False),
-        ("train(x)\n    if strategy: other()", False),
-        ("if strategy:\n        train(x)\n    else:\n        other()", False),
-        ("if strategy:\n        train(x)\n        continue\n    other()", False),
-        ("if strategy:\n        train(x)\n    other()", True),
-        ("train(x)\n    def later(): other()", False),
-        ("train(x)\n    break\n    other()", False),
-        ("train(x)\n    missing.other", False),
+        *((FOR, *each) for each in BODIES),
+        *((WHILE, *each) for each in BODIES if each[0] in SOME or "continue" in each[0] or "finally" in each[0]),
     ],
 )
-@pytest.mark.parametrize("loop", ["for x in batches:\n    ", "while batches.left:\n    x = next(batches)\n    "])
 def test_a_loop_that_calls_more_for_each_batch_than_its_step_is_told_from_one_that_does_not(
     loop: str, body: str, expected: bool, tmp_path: Path
 ) -> None:

@@ -134,6 +134,12 @@ def test_the_dataset_that_a_generator_uses_is_named_with_the_option_that_measure
     assert found == ["train_rows", "val_rows", "", "train_rows", ""]
 
 
+def test_that_a_generator_of_the_scripts_works_on_the_elements_is_told() -> None:
+    training = ScriptTraining(line="train.py:8", model=True, handed_on_by="batches, train.py:3")
+    told = training_data.notes(training, 1e9, "train.py")[1]
+    assert told.startswith("The loop trains on what batches, train.py:3, a generator of the script's, makes of these")
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [

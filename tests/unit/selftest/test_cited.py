@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.model import selftest
 from pipeline_bench.model.selftest import Checked, Selftest, Window
 from pipeline_bench.report.selftest import facts, table, words
 from tests.unit import records
+from tests.unit.console import printed
 
 CHECKED = Checked(
     at="2026-11-22T12:00:00+00:00",
@@ -130,7 +129,5 @@ def test_a_selftest_says_what_the_figures_of_nvml_speak_of() -> None:
         ),
         ("NVML utilization rates", "which time a figure is of is not known: no permission"),
     ]
-    console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(table(Selftest(windows=(known, unknown)), console.width))
-    shown = console.export_text()
+    shown = printed(table(Selftest(windows=(known, unknown)), 200), 200)
     assert all(f"{name}: {text}" in shown for name, text in found)

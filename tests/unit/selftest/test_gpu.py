@@ -5,14 +5,12 @@ What comes out of the whole is in `test_chain`.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import GpuRun, Part, Selftest, Window
@@ -21,10 +19,12 @@ from pipeline_bench.planted import cuda, gpu_loads
 from pipeline_bench.report import selftest as report
 from pipeline_bench.run.child import call
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.samplers.nvml_metrics import UTILIZATION
+from pipeline_bench.samplers.nvml_metrics import RATES, UTILIZATION
 from pipeline_bench.selftest import gpu
 from tests.stubs.nvml import gpu_environment, gpu_stub
+from tests.unit.console import printed
 from tests.unit.selftest.test_windows import cycles
 
 __all__ = ["gpu_stub"]
@@ -44,9 +44,7 @@ BROKE_OFF = "cuLaunchKernel failed: CUDA_ERROR_LAUNCH_FAILED"
 
 def output(part: Part) -> str:
     """What the terminal shows of a part."""
-    console = Console(width=120, file=io.StringIO(), record=True)
-    console.print(report.table(Selftest(parts=(part,)), console.width))
-    return console.export_text()
+    return printed(report.table(Selftest(parts=(part,)), 120), 120)
 
 
 def loads(*shares: float) -> list[dict[str, object]]:
@@ -96,7 +94,7 @@ def test_a_load_that_fails_fails_its_part_also_when_later_ones_run(
     monkeypatch.setenv("CUDA_STUB_LAUNCHES", "2")
     found = gpu._duty_cycles(sampler, Observer(), short, Selftest())
     assert [run.reason for run in found.gpu_runs] == [None, BROKE_OFF]
-    monkeypatch.delenv("CUDA_STUB_LAUNCHES")
+    monkeypatch.setattr(gpu, "_ran", lambda *_: ([cycles(50, 0.5, 0)], {}, ""))
     (part,) = gpu._duty_cycles(sampler, Observer(), short[1:], found).parts
     assert part.status == "failed"
     assert "wide, 0.5, load: cuLaunchKernel failed" in output(part)
@@ -113,15 +111,16 @@ def test_runs_without_a_whole_window_are_counted() -> None:
     assert all(check.passed is None and check.reason for check in found)
 
 
-def test_on_a_gpu_that_others_use_no_window_is_found(sampler: NvmlSampler) -> None:
+def test_on_a_gpu_that_others_use_no_window_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without a kernel whose late figures are above 0; the early ones still speak of the time before it."""
+    monkeypatch.setattr(gpu, "_ran", lambda *_: ([], {}, ""))
     idle = cycles(20, 0.0, 0)
     at_ns = Series.pack(np.arange(0, 4000, 100) * 10**6)
     early = np.where(np.arange(40) < 11, 80.0, 0.0)
     for figures, used in ((early, False), (early + 30.0, True)):
         track = Track(metric=UTILIZATION, source="NVML samples", at_ns=at_ns, values=Series.pack(figures))
         before = Selftest(gpu_runs=(idle.model_copy(update={"tracks": (track,)}),))
-        found = gpu._duty_cycles(sampler, Observer(), [{**loads(0.5)[0], "seconds": 0.1}], before)
+        found = gpu._duty_cycles(NvmlSampler(), Observer(), loads(0.5), before)
         (part,) = found.parts
         assert "used the GPU" in (part.reason or "") or not used
         assert (part.status == "not-run", bool(found.windows)) == (used, not used)
@@ -136,14 +135,12 @@ def test_a_driver_that_refuses_is_a_reason(sampler: NvmlSampler, monkeypatch: py
     assert "CUDA_ERROR_NO_DEVICE" in answer.failed
 
 
-def test_under_mig_utilization_is_not_judged_and_says_why(
-    sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NVML_STUB_MODE", "mig")
-    with closing(NvmlSampler.open()) as under_mig:
-        short = {**loads(0.5)[0], "period_ms": 100.0, "seconds": 2.0}  # the sampler has its turn also on a busy host
-        found = gpu._duty_cycles(under_mig, Observer(), [short], Selftest())
+def test_under_mig_utilization_is_not_judged_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     why = "NVML does not report it while MIG is enabled on this GPU"
+    refused = Reading(UTILIZATION, RATES.source, at_ns=0, reason=why)  # once, before the load begins
+    run = gpu._with_readings(cycles(100, 0.0, 1000).model_dump(exclude={"tracks"}), [refused])
+    monkeypatch.setattr(gpu, "_ran", lambda *_: ([run], {}, ""))
+    found = gpu._duty_cycles(NvmlSampler(), Observer(), loads(0.5), Selftest())
     assert [window.reason for window in found.windows] == [why, why]
     assert (found.parts[0].status, found.parts[0].reason) == ("not-run", why)
 

@@ -59,7 +59,6 @@ def test_every_task_is_heard_by_its_name(start: Start) -> None:
     ("words", "reason"),
     [
         (("wait", "wait", "kill"), "worker 1 was killed by SIGKILL"),
-        (("kill", "wait"), "the parameter server was killed by SIGKILL"),
         (("wait", "exit"), "worker 0 ended with exit code 3"),
         (("wait", "break"), "worker 0 failed: the file is gone"),
         (("kill", "break"), "the parameter server was killed by SIGKILL"),

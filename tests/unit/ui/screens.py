@@ -1,12 +1,16 @@
-"""A live view on a terminal of a given size, with what it shows as plain lines, and a clock that the test sets."""
+"""A live view on a terminal of a given size, a plain one with what it writes, and a clock that the test sets."""
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 from rich.console import Console
 
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import plan
 from pipeline_bench.ui.live import LiveView
+from pipeline_bench.ui.plain import PlainView
 
 
 class Clock:
@@ -15,6 +19,14 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def plain(session: Session, folder: Path | None = None, clock: Clock | None = None) -> tuple[PlainView, io.StringIO]:
+    """A view line by line to which the session has begun, and what it writes."""
+    stream = io.StringIO()
+    view = PlainView(stream, folder, clock or Clock())
+    view.session_started(session, plan(session.scenario))
+    return view, stream
 
 
 class Terminal:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 from rich.cells import cell_len
 
@@ -13,9 +11,9 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, Trial, plan
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.ui import diagnosing
-from pipeline_bench.ui.plain import PlainView
 from tests.unit import diagnoses
-from tests.unit.ui.screens import Clock, Terminal
+from tests.unit.sessions import with_result
+from tests.unit.ui.screens import Clock, Terminal, plain
 
 
 def trial(name: str, index: int = 0) -> Trial:
@@ -45,7 +43,7 @@ class Screen(Terminal):
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 24), pytest.param(160, 60, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["drained", "failed", "hostile", "thirty"])
+@pytest.mark.parametrize("name", ["failed", "hostile", "thirty"])
 def test_nothing_jumps(width: int, height: int, name: str) -> None:
     screen, session = Screen(width, height), diagnoses.EVERY[name]()
     heights = {len(screen.lines())}
@@ -136,44 +134,28 @@ def test_the_ceiling_is_no_attempt() -> None:
     assert "the model alone, its ceiling" in screen.text
 
 
-def test_a_great_gain_in_one_trial_is_not_called_none() -> None:
+@pytest.mark.parametrize(
+    ("value", "ci95", "said"),
+    [(4.4, None, "unproven"), (0.82, (0.47, 1.44), "unproven"), (0.98, (0.9, 1.06), "no gain")],
+)
+def test_what_may_gain_is_not_called_no_gain(value: float, ci95: tuple[float, float] | None, said: str) -> None:
     session = diagnoses.session()
-    result = session.result("prefetch")
-    once = Speedup(over="as written", value=4.4, reason="an interval needs at least 2 trials")
-    assert diagnosing.outcome(session, result) == "no gain"
-    assert diagnosing.outcome(session, result.model_copy(update={"speedup": once})) == "unproven"
-    little = once.model_copy(update={"value": 1.09})
-    assert diagnosing.outcome(session, result.model_copy(update={"speedup": little})) == "unproven"
-
-
-def test_what_may_gain_or_lose_much_is_not_called_no_gain() -> None:
-    session = diagnoses.session()
-    open_ends = Speedup(over="as written", value=0.82, ci95=(0.47, 1.44))
-    result = session.result("prefetch").model_copy(update={"speedup": open_ends})
-    assert diagnosing.outcome(session, result) == "unproven"
-    may_gain = Speedup(over="as written", value=1.04, ci95=(0.95, 1.14))
-    assert diagnosing.outcome(session, result.model_copy(update={"speedup": may_gain})) == "unproven"
-    known = Speedup(over="as written", value=0.98, ci95=(0.9, 1.06))
-    assert diagnosing.outcome(session, result.model_copy(update={"speedup": known})) == "no gain"
+    result = session.result("prefetch").model_copy(update={"speedup": Speedup(over=AS_WRITTEN, value=value, ci95=ci95)})
+    assert diagnosing.outcome(session, result) == said
 
 
 def test_the_ceilings_trial_shows_no_gain() -> None:
-    whole, stream = diagnoses.with_model(), io.StringIO()
+    whole, (view, stream) = diagnoses.with_model(), plain(diagnoses.begun())
     faster = Speedup(over="as written", value=2.9, reason="one trial")
-    results = tuple(r.model_copy(update={"speedup": faster}) if r.variant == "ceiling" else r for r in whole.results)
-    view = PlainView(stream, clock=Clock())
-    view.session_started(diagnoses.begun(), [])
-    view.trial_finished(trial("ceiling", 1), whole.trials[1], whole.model_copy(update={"results": results}))
+    view.trial_finished(trial("ceiling", 1), whole.trials[1], with_result(whole, "ceiling", speedup=faster))
     assert "its ceiling: " in stream.getvalue()
     assert "2.90×" not in stream.getvalue()
 
 
 def test_line_by_line() -> None:
     """Times are means, as the gains beside them are of means: the median of these steps is 1.00 ms."""
-    stream, clock = io.StringIO(), Clock()
-    view = PlainView(stream, clock=clock)
-    begun, session = diagnoses.begun(), diagnoses.session()
-    view.session_started(begun, plan(begun.scenario))
+    session, clock = diagnoses.session(), Clock()
+    view, stream = plain(diagnoses.begun(), clock=clock)
     clock.now = 10.0
     view.trial_finished(trial("inspection"), session.trials[0], session)
     clock.now = 30.0
@@ -190,14 +172,12 @@ def test_line_by_line() -> None:
 
 
 def test_a_fix_that_could_not_but_fail_says_why_in_place_of_what_tensorflow_says() -> None:
-    session, stream = diagnoses.session(), io.StringIO()
+    session, (view, stream) = diagnoses.session(), plain(diagnoses.begun())
     assert session.diagnosis is not None
     why = {"outcome": "not-applicable", "reason": "filter(keep) looks at what map(decode) gives."}
     attempts = (session.diagnosis.attempts[0].model_copy(update=why), *session.diagnosis.attempts[1:])
     ruled = session.model_copy(update={"diagnosis": session.diagnosis.model_copy(update={"attempts": attempts})})
     failed = session.trials[1].model_copy(update={"status": "failed", "reason": "TypeError: Only integers, slices"})
-    view = PlainView(stream, clock=Clock())
-    view.session_started(diagnoses.begun(), plan(diagnoses.begun().scenario))
     view.trial_finished(trial(attempts[0].fix.variant, 1), failed, ruled)
     assert ": does not apply: filter(keep) looks at what map(decode) gives; " in stream.getvalue()
     assert "TypeError" not in stream.getvalue()
@@ -205,22 +185,15 @@ def test_a_fix_that_could_not_but_fail_says_why_in_place_of_what_tensorflow_says
 
 def test_a_gain_beyond_the_ceiling_is_none_on_any_screen() -> None:
     session = diagnoses.with_model()
-    results = [
-        result.model_copy(update={"speedup": result.speedup.model_copy(update={"value": 99.0})})
-        if result.variant == "parallel map(decode)"
-        else result
-        for result in session.results
-    ]
-    session = session.model_copy(update={"results": tuple(results)})
-    stream = io.StringIO()
-    view = PlainView(stream, clock=Clock())
-    view.session_started(diagnoses.begun(), plan(diagnoses.begun().scenario))
+    beyond = session.result("parallel map(decode)").speedup.model_copy(update={"value": 99.0})
+    session = with_result(session, "parallel map(decode)", speedup=beyond)
+    view, stream = plain(diagnoses.begun())
     for number in (1, 2):
         view.trial_finished(trial("parallel map(decode)", number), session.trials[1], session)
     _, first, note, second = (line for line in stream.getvalue().splitlines() if not line.startswith("found"))
     assert all("trying parallel map(decode): 1.67 ms;" in line for line in (first, second))
     assert note.startswith("note: This machine's speed changes so much between trials that a fix came faster than the")
-    (impossible,) = [result for result in session.results if result.speedup.value == 99.0]
+    impossible = session.result("parallel map(decode)")
     assert [each.plain for each in diagnosing._cells(impossible, "", possible=False)[1:3]] == ["–", "–"]
 
 
@@ -247,9 +220,7 @@ def test_the_screen_says_so_where_it_has_the_width(width: int, told: bool) -> No
 
 
 def test_with_a_model_nothing_is_found_before_its_ceiling_was_measured() -> None:
-    whole, stream, screen = diagnoses.with_model(), io.StringIO(), Screen()
-    view = PlainView(stream, clock=Clock())
-    view.session_started(diagnoses.begun(), [])
+    whole, screen, (view, stream) = diagnoses.with_model(), Screen(), plain(diagnoses.begun())
     first, second, third = whole.trials[:3]
     trials = (first, second, second.model_copy(update={"variant": CEILING}), third)
     for count, record in enumerate(trials, 1):
@@ -263,9 +234,7 @@ def test_with_a_model_nothing_is_found_before_its_ceiling_was_measured() -> None
 
 
 def test_a_long_trial_says_line_by_line_what_it_does() -> None:
-    stream = io.StringIO()
-    view = PlainView(stream, clock=Clock())
-    view.session_started(diagnoses.begun(), [])
+    view, stream = plain(diagnoses.begun())
     inspection = trial("inspection")
     view.trial_started(inspection)
     for elapsed_s in range(0, 50, 10):
@@ -277,10 +246,7 @@ def test_a_long_trial_says_line_by_line_what_it_does() -> None:
 
 
 def test_a_variant_that_the_session_did_not_begin_with_is_no_error() -> None:
-    stream = io.StringIO()
-    view = PlainView(stream, clock=Clock())
-    session = diagnoses.hostile()
-    view.session_started(diagnoses.begun(), [])
+    session, (view, stream) = diagnoses.hostile(), plain(diagnoses.begun())
     view.trial_finished(trial(diagnoses.HOSTILE, 7), session.trials[0], session)
     assert all(line.isprintable() for line in stream.getvalue().splitlines())
 
@@ -300,11 +266,9 @@ def test_an_interval_that_tells_nothing_is_a_dash(interval: tuple[float, float])
 
 
 def test_the_lines_leave_the_reason_of_a_failure_to_the_report() -> None:
-    stream, session = io.StringIO(), diagnoses.failed()
+    session, (view, stream) = diagnoses.failed(), plain(diagnoses.begun())
     assert session.diagnosis is not None
     assert session.diagnosis.failure is not None
-    view = PlainView(stream)
-    view.session_started(diagnoses.begun(), [])
     view.trial_finished(trial("inspection"), session.trials[0], session)
     assert "inspecting the pipeline: failed" in stream.getvalue()
     assert (session.trials[0].reason or "no reason") not in stream.getvalue()
@@ -319,9 +283,7 @@ def test_a_refused_fix_is_called_so_at_every_width(width: int) -> None:
 
 
 def test_what_was_found_is_told_again_only_as_another_stage_or_cause() -> None:
-    whole, stream = diagnoses.session(), io.StringIO()
-    view = PlainView(stream, clock=Clock())
-    view.session_started(diagnoses.begun(), [])
+    whole, (view, stream) = diagnoses.session(), plain(diagnoses.begun())
     assert whole.diagnosis is not None
     assert whole.diagnosis.bottleneck is not None
     first = whole.trials[0]

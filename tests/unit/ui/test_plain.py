@@ -4,32 +4,24 @@ import io
 import os
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline_bench.model.result import Precision
-from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import plan
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.system import interrupts
 from pipeline_bench.ui.plain import PlainView
 from tests.unit import sessions
-
-
-def begun(session: Session, folder: Path | None = None) -> tuple[PlainView, io.StringIO]:
-    """A view to which the session has begun, and what it writes."""
-    stream = io.StringIO()
-    view = PlainView(stream, folder)
-    view.session_started(session, plan(session.scenario))
-    return view, stream
+from tests.unit.console import full_pipe
+from tests.unit.ui.screens import plain
 
 
 def test_a_session_line_by_line() -> None:
     session = sessions.normal()
-    view, stream = begun(session, Path("reports/x"))
+    view, stream = plain(session, Path("reports/x"))
     view.preparing("importing TensorFlow")
     trial = plan(session.scenario)[0]
     view.trial_started(trial)
@@ -45,7 +37,7 @@ def test_a_session_line_by_line() -> None:
 
 
 def test_a_long_trial_says_how_far_it_is_after_twenty_seconds_and_each_time_after_as_long_again() -> None:
-    view, stream = begun(sessions.normal())
+    view, stream = plain(sessions.normal())
     first, second = plan(sessions.normal().scenario)[:2]
     for trial in (first, second):
         view.trial_started(trial)
@@ -75,7 +67,7 @@ def test_making_data_is_a_line_now_and_then() -> None:
 
 def test_a_trial_without_steps_has_its_reason_and_no_step_time() -> None:
     session = sessions.troubled()
-    view, stream = begun(session)
+    view, stream = plain(session)
     view.trial_finished(plan(session.scenario)[2], session.trials[2], session)
     assert stream.getvalue().splitlines()[-1] == (
         "[ 3/12] tf_data, repeat 1/3: stalled: no step ended for 60 s in phase train, after 3 steps, 0 steps, 4.00 s"
@@ -84,7 +76,7 @@ def test_a_trial_without_steps_has_its_reason_and_no_step_time() -> None:
 
 def test_hostile_names_stay_on_their_line_and_are_cut() -> None:
     session = sessions.hostile()
-    view, stream = begun(session)
+    view, stream = plain(session)
     for trial, record in zip(plan(session.scenario), session.trials, strict=False):
         view.trial_finished(trial, record, session)
     lines = stream.getvalue().splitlines()
@@ -97,7 +89,7 @@ def test_hostile_names_stay_on_their_line_and_are_cut() -> None:
 def test_with_a_goal_every_round_says_how_it_stands() -> None:
     goal = Precision(goal=0.02, budget_s=60)
     session = sessions.normal().model_copy(update={"precision": goal})
-    view, stream = begun(session)
+    view, stream = plain(session)
     ended = {"repeats": 2, "ended_by": "budget", "text": "the budget of 60 s was spent"}
     updates: list[dict[str, Any]] = [{}, {"repeats": 1}, ended]
     # as if the second trial ended the first round
@@ -115,16 +107,8 @@ def test_with_a_goal_every_round_says_how_it_stands() -> None:
 
 
 def test_a_line_that_nobody_reads_is_left_out_once_an_interrupt_is_kept_back() -> None:
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(writer, bytes(4096))
-    with os.fdopen(writer, "w") as stream:
-        view = PlainView(stream)
-        with pytest.raises(KeyboardInterrupt):
-            with_an_interrupt(lambda: view.note("a note"))
-    os.close(reader)
+    with full_pipe(blocking=False) as stream, pytest.raises(KeyboardInterrupt):
+        with_an_interrupt(lambda: PlainView(stream).note("a note"))
 
 
 def with_an_interrupt(work: Callable[[], None]) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -23,9 +27,19 @@ def test_a_relative_import_that_leads_to_the_root_of_the_file_system_runs_no_fil
     assert own_modules.files(folder, name) == []
 
 
+_all_packages = metadata.packages_distributions
+
+
+@cache
+def _packages_of(_path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    return _all_packages()
+
+
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed is read once for each `sys.path`: it takes half a second."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: _packages_of(tuple(sys.path)))
 
 
 def _written(files: dict[str, str]) -> Path:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from pipeline_bench.user_code import source_guards
-from pipeline_bench.user_code.source_loops import SourceLoop, around, repeating
+from pipeline_bench.user_code.source_loops import SourceLoop, around, is_replaced, repeating
 
 KEPT: dict[str, list[SourceLoop]] = {}
 LAST: list[SourceLoop] | None = None
@@ -248,3 +249,36 @@ def test_a_loop_that_does_not_count_from_its_beginning_is_not_known_to_be_left(h
     (loop,) = ast.parse(f"{head}:\n    if step >= 20: break").body
     assert isinstance(loop, ast.For)
     assert not list(source_guards.most_taken(loop, {}))
+
+
+class Data:
+    """What a dataset is known by."""
+
+    element_spec = None
+
+
+TRAINS = "for batch in seen(is_replaced(), now): pass"
+
+
+@pytest.mark.parametrize(
+    ("text", "replaced"),
+    [
+        (f"now = data\nfor epoch in range(2):\n    {TRAINS}\n    now = Data()", True),
+        (f"for fold in range(2):\n    now = Data()\n    for epoch in range(2):\n        {TRAINS}", False),
+        (f"now, kept = data, {{0: data}}\nfor phase in range(2):\n    {TRAINS}\n    now = kept.get(0)", False),
+        (f"now = data\nfor epoch in range(2):\n    {TRAINS}\n    now = like(data)", False),
+    ],
+    ids=["in each round", "in each outer round", "one of several", "made of the same"],
+)
+def test_a_loop_has_another_dataset_where_each_round_makes_one_anew(text: str, replaced: bool, tmp_path: Path) -> None:
+    found: list[bool] = []
+
+    def seen(told: bool, now: Data) -> list[Data]:
+        found.append(told)
+        return [now]
+
+    script = tmp_path / "train.py"
+    script.write_text(text, encoding="utf-8")
+    names = {"Data": Data, "like": lambda data: Data(), "data": Data(), "seen": seen, "is_replaced": is_replaced}
+    exec(compile(text, str(script), "exec"), names)
+    assert set(found) == {replaced}

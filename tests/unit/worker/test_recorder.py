@@ -162,50 +162,52 @@ def test_a_process_that_was_stopped_says_so_and_calls_that_no_stall(
     assert stopped == Stopped(from_ns=now_ns, to_ns=now_ns + slept_ns[0])
 
 
-def events_of_import(pipe: Pipe, lasts_s: float) -> list[Event]:
-    recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.05))
-    recorder.phase("import")
-    recorder.start()
-    time.sleep(lasts_s)
-    recorder.finish()
-    return pipe.events()
+class Looks:
+    """A clock that stands still but while a recorder looks."""
 
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch, self._now_s = monkeypatch, 0.0
+        monkeypatch.setattr(recorders, "monotonic_ns", self.now_ns)
 
-def test_an_import_that_takes_longer_than_an_element_may_is_no_stall(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
-    assert {type(event) for event in events_of_import(pipe, 0.2)} == {Phase}
+    def now_ns(self) -> int:
+        return round(self._now_s * 1000 * MS)
 
+    def of(self, recorder: Recorder, seconds: float) -> None:
+        """Have it look for so long."""
 
-def test_an_import_that_hangs_is_one(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
-    monkeypatch.setattr(recorders, "LONGEST_IMPORT_S", 0.05)
-    assert isinstance(events_of_import(pipe, 0.3)[-1], Stalled)
+        def wait(timeout_s: float) -> bool:
+            self._now_s += timeout_s
+            return self._now_s > seconds
 
-
-def test_an_import_that_waits_for_a_core_does_not_hang(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
-    monkeypatch.setattr(recorders, "LONGEST_IMPORT_S", 0.05)
-    monkeypatch.setattr(recorders, "queued_s", lambda pid: time.monotonic())
-    assert {type(event) for event in events_of_import(pipe, 0.3)} == {Phase}
+        self._monkeypatch.setattr(recorder._ended, "wait", wait)
+        recorder._keep_shipping()
 
 
 @pytest.mark.parametrize(
-    ("computes", "longest_s", "stalls"), [(True, 300.0, False), (False, 300.0, True), (True, 0.05, True)]
+    ("lasts_s", "is_queued", "expected"), [(100, False, {Phase}), (200, False, {Phase, Stalled}), (200, True, {Phase})]
 )
-def test_a_models_step_that_computes_may_take_longer_than_an_element(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, computes: bool, longest_s: float, stalls: bool
+def test_an_import_that_hangs_is_a_stall_and_not_one_that_takes_long_or_waits_for_a_core(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, lasts_s: float, is_queued: bool, expected: set[type[Event]]
 ) -> None:
-    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
-    monkeypatch.setattr(recorders, "_LONGEST_STEP_S", longest_s)
-    monkeypatch.setattr(recorders, "process_time_ns", time.monotonic_ns if computes else lambda: 0)
-    recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.1))
+    looks = Looks(monkeypatch)
+    if is_queued:
+        monkeypatch.setattr(recorders, "queued_s", lambda _: looks.now_ns() / 1e9)
+    recorder = Recorder(pipe.channel, Run(stall_timeout_s=30))
+    recorder.phase("import")
+    looks.of(recorder, lasts_s)
+    assert {type(event) for event in pipe.events()} == expected
+
+
+@pytest.mark.parametrize(("computes", "lasts_s", "stalls"), [(True, 200, False), (False, 200, True), (True, 400, True)])
+def test_a_models_step_that_computes_may_take_longer_than_an_element(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, computes: bool, lasts_s: float, stalls: bool
+) -> None:
+    looks = Looks(monkeypatch)
+    monkeypatch.setattr(recorders, "process_time_ns", looks.now_ns if computes else lambda: 0)
+    recorder = Recorder(pipe.channel, Run(stall_timeout_s=30))
     recorder.phase("train")
     recorder.doing(MODEL_STEP)
-    recorder.start()
-    time.sleep(0.4)
-    recorder.finish()
+    looks.of(recorder, lasts_s)
     assert any(isinstance(event, Stalled) for event in pipe.events()) is stalls
 
 

@@ -60,6 +60,7 @@ def test_what_trials_left_is_ended_also_when_the_program_ended_with_messages_unr
     entry = Path(f"/proc/{left}")
     # Not every child of this process: other tests have some.
     monkeypatch.setattr(_Server, "_descended", staticmethod(lambda: {left} if entry.exists() else set()))
+    monkeypatch.setattr("pipeline_bench.worker.server._UNLOCKED_WITHIN_S", 0)  # nor their folders
     ends.server._children[trial] = 7
     if unread:
         ends.server.send(started=trial, trial=7)
