@@ -85,7 +85,7 @@ def _of_made_anew(inspection: Inspection) -> Iterator[Idea]:
         return
     last = next((stage for stage in fixed if stage.method in KEEPING), fixed[-1])
     above, cached = stage_graph.upstream(inspection, last), _is_cached(inspection)
-    if not cached and all(stage.method in HAND_OVER for stage in above):
+    if not cached and all(stage.method in HAND_OVER and "tensor" not in stage.method for stage in above):
         return
     keeps, adds = (", with the cache in it,", "") if cached else ("", f", with a cache() behind {named(last)}")
     yield Idea(

@@ -58,9 +58,9 @@ def whether_it_waits(diagnosis: Diagnosis, is_said: bool) -> str:
         return ""
     if training.handed_on_by:
         return (
-            f"That is of the dataset alone, on whose elements {one_line(training.handed_on_by, NAME)}, a generator of "
-            "the script's, then works: `pipeline-bench run` tells how long the training waits for that, and in which "
-            "line."
+            f"What is measured is the dataset alone, on whose elements {one_line(training.handed_on_by, NAME)}, a "
+            "generator of the script's, then works: `pipeline-bench run` tells how long the training waits for that, "
+            "and in which line."
         )
     if is_said or diagnosis.bottleneck is None or diagnosis.bottleneck.stage is None:
         return ""

@@ -102,18 +102,19 @@ class WatchedLoops:
 
     def see_call(self, trains: bool | None) -> None:
         """Take in a call of a `tf.function` that was not known to train before; `trains` as of `Functions.train`."""
-        for loop in list(self._by_line.values()) if trains is False else self._fed_by():
+        for loop in list(self._by_line.values()):
             loop.see_call(trains)
 
-    def feed_a_call(self, eager: bool = False) -> bool:
+    def feed_a_call(self, eager: bool = False, begins: bool = True) -> bool:
         """Take in a call that trains; return whether a loop over batches gives it what it trains on.
 
         Args:
             eager: whether it is no call, but a step of eager code.
+            begins: whether a step begins with it.
         """
         self._calls_train = True
-        self._see_training()
-        loops = [each for each in self._fed_by() if not (each.by_calls or each.is_beside)]
+        self._see_training(begins)
+        loops = [loop for loop in list(self._by_line.values()) if not (loop.by_calls or loop.is_beside)]
         self._calls += 1
         if self._calls == _CALLS_A_BATCH:  # what graphs have taken is known once it is read
             for loop in loops:
@@ -133,13 +134,6 @@ class WatchedLoops:
         feeds = self._calls < _CALLS_BEHIND or (self._calls < self._may_feed and _are_under_way(loops))
         return bool(loops) and feeds
 
-    def _fed_by(self) -> list[Any]:
-        """Return the loops that what trains now may take from, but those whose waits its own calls tell."""
-        loops = list(self._by_line.values())
-        for loop in loops:
-            loop.see_where_trained()
-        return [loop for loop in loops if self._hears_backward or not loop.is_left_to_calls]
-
     def _count_trained(self, batches: int) -> None:
         if self._trains_on is not None:
             self._trains_on.trained_on += batches
@@ -148,7 +142,7 @@ class WatchedLoops:
         """Take in a call of PyTorch's `backward`, which trains; one within another is a part of that."""
         self._hears_backward = True
         if not _is_in_backward():
-            self.feed_a_call()
+            self.feed_a_call(begins=False)
 
     def see_gradient(self) -> None:
         """Take in a call of PyTorch's `grad`: by it a program trains, or looks at a model, as an attack does."""
@@ -161,7 +155,7 @@ class WatchedLoops:
             monitor: measured it; None: it is taken to be as the last one that was measured.
         """
         self._fits_train = True
-        self._see_training()
+        self._see_training(begins=False)
         if monitor is not None and monitor.kept is not None:
             self._fits_are_long = monitor.kept.figures.steps > STEPS_OF_A_BATCH
         if self._fits_are_long:
@@ -175,13 +169,15 @@ class WatchedLoops:
 
             LoopSteps.see_others(threading.get_ident(), time.monotonic_ns())
 
-    def _see_training(self) -> None:
-        """Take in that something trains: perhaps on what the loops under way take."""
+    def _see_training(self, begins: bool) -> None:
+        """Take in that something trains, with which a step `begins`: perhaps on what the loops under way take."""
         self._hears = True
         self._trains_in.add(threading.get_ident())
-        loops = self._fed_by()
+        loops = list(self._by_line.values())
         if any(loop.has_new_batch for loop in loops):
             for loop in loops:
+                if begins:
+                    loop.begins_step()
                 loop.see_training()
         if self._by_line:
             from pipeline_bench.monitoring.steps import LoopSteps  # which the first loop has imported
@@ -225,13 +221,10 @@ class WatchedLoops:
         yield from ((where, loop) for where, loop in loops if not (trains and id(loop) in looks))
 
     def _only_looks(self, loop: Any, fits: bool = False) -> bool:
-        """Return whether a loop never took three batches in a row, and nothing says that it trains, or calls tell it.
+        """Return whether a loop never took three batches in a row, and nothing says that it trains.
 
-        Where no call can be seen to train, a loop that takes all of its data may train on a batch or two an epoch. One
-        whose generator hands its batches on is measured by the calls that train.
+        Where no call can be seen to train, a loop that takes all of its data may train on a batch or two an epoch.
         """
-        if loop.is_left_to_calls and not self._hears_backward:
-            return True
         return bool(loop.only_looks and (self._hears or fits or not loop.takes_all))
 
     def end(self, fits: bool, guarded: Callable[[Callable[[], Any]], Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 import threading
+import time
 import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -19,7 +20,9 @@ from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob
 from pipeline_bench.monitoring.sampling import device_of_tf_data
 from pipeline_bench.monitoring.steps import AGAIN, LEFT, LoopSteps
 from pipeline_bench.monitoring.summary import JobSummary
+from pipeline_bench.monitoring.wait_lines import WaitLines
 from pipeline_bench.system.forks import ForkedLock
+from pipeline_bench.text import units
 from pipeline_bench.user_code import source_loops
 
 _BESIDE = (
@@ -27,13 +30,14 @@ _BESIDE = (
     "be what the training waits for"
 )
 _HANDED_ON = (
-    "its batches go through a generator of the program's own, {name}: how long that works on each is in no wait, but "
-    "in the rest of the step"
+    "its batches go through a generator of the program's, {name}: its work on each, {mean} on average, is {where}"
 )
 _MIXED = (
     "in some passes over its data it trains and in others not, as in a validation, and neither its line nor what it "
     "iterates over tells these apart"
 )
+_WORTH = 0.1
+"""Of a loop's time, from which on what a generator does to its batches is told."""
 _LEAST_FED = 0.1
 """Of the times that something trains on a new batch, the share from which on a loop is a training."""
 _GRAPH = 0
@@ -51,8 +55,6 @@ class LoopMonitor:
         in_training: whether it is in a `tf.function` that trains.
         called: False and None, where functions were called meanwhile that train nothing, or perhaps: `see_call`.
         trains_in: the threads in which anything was seen to train so far; None where nobody looks for that.
-        generator: of the program's own, in which it takes its batches; None where it does so in none.
-        hands_on: whether that was seen to give them to what trains.
     """
 
     on_tf_data = False
@@ -61,7 +63,6 @@ class LoopMonitor:
     of_a_take = False
     """Whether it is given a `take` of a batch or two."""
     trains_in: Collection[int] | None = None
-    generator: CodeType | None = None
 
     def __init__(
         self, name: str, device: Device, out: Path | None = None, *, waits_for_device: bool | None = None
@@ -74,7 +75,7 @@ class LoopMonitor:
             out: the folder in which the session's own folder is made; None keeps no file.
             waits_for_device: as of `JobRecord`.
         """
-        self._closed = self.in_training = self.hands_on = False
+        self._closed = self.in_training = False
         self.trained_on = self.trained_eagerly = 0
         self.called: set[bool | None] = set()
         self._seen = self._fed = self._last_fed = 0
@@ -148,15 +149,8 @@ class LoopMonitor:
         """Take in that something else trains: the next batch is not in a row with those before."""
         self._steps.interrupt()
 
-    @property
-    def is_left_to_calls(self) -> bool:
-        """Whether calls that train tell the waits for what its generator gives: on a CPU they end with their steps."""
-        return self.hands_on and self._is_on_cpu
-
-    def see_where_trained(self) -> None:
-        """Take in that the code which runs now trains: outside its generator, on what that has made of a batch."""
-        if self.generator is not None and self.has_new_batch:
-            self.hands_on = source_loops.is_left(self.generator)
+    def begins_step(self) -> None:
+        """Take in that what trains begins: perhaps on a batch of this loop that was worked on until now."""
 
     def see_training(self) -> None:
         """Take in that something trains on a new batch: of this loop, of another, or of both."""
@@ -283,6 +277,11 @@ class DatasetMonitor(LoopMonitor):
         self._ends_ns = functools.partial(iterator_ends.ends_ns, iterator_ends.UNTIMED)  # as a distributed dataset's
         self._ended_s, self._longest_end_s = 0.0, 0.0
         """How long the ends of iterators took in eager code, before all passes but the first."""
+        self._generator: CodeType | None = None
+        """The program's own that takes the batches of the last pass; None: none does, or it is not known yet."""
+        self._begins_pass = True
+        self._handed_on, self._worked_ns, self._wait_lines = 0, 0, WaitLines()
+        """How many batches generators handed on to what trains, how long they worked on them, and in which lines."""
         self._patch = probe.autograph_loops_timed()
         self._patch.__enter__()
 
@@ -302,21 +301,51 @@ class DatasetMonitor(LoopMonitor):
 
         self._ends_ns = functools.partial(iterator_ends.ends_ns, self.probe.number)
         self.of_a_take = self.of_a_take or probe.is_short_take(dataset)
-        self.generator = source_loops.generator()
         return probe.ProbedDataset(dataset, self.probe.number)
+
+    def begins_step(self) -> None:
+        """See `LoopMonitor`; on a CPU, which idles until then, the step has waited for its generator's work too."""
+        if self._generator is None or not self.has_new_batch:
+            return
+        thread, is_left = threading.get_ident(), source_loops.is_left(self._generator)
+        self._wait_lines.end(thread, counts=is_left)
+        if is_left:
+            self._handed_on += 1
+            asked = self._steps.asked.get(thread)
+            # Not where it trained before, or another loop went on meanwhile, as a validation.
+            if asked is not None and not asked.trained and asked.others_ns is None:
+                worked_ns = time.monotonic_ns() - asked.at_ns - asked.wait_ns
+                self._worked_ns += worked_ns
+                asked.wait_ns += worked_ns * self._is_on_cpu
+
+    def poll(self) -> None:
+        """See `LoopMonitor`; also note where a generator is that works on a batch."""
+        self._wait_lines.sample()
+        super().poll()
 
     def close(self, reason: str | None = None) -> SavedJob:
         """End, and keep the session; see `LoopMonitor`."""
         self._patch.__exit__(None, None, None)
         self.read(settled=True)
-        if self.hands_on and self.generator is not None:
-            self.record.remarks.append(_HANDED_ON.format(name=self.generator.co_name))
+        self._tell_handed_on()
         seconds = self._ended_s + self.record.log.totals.time_ns / 1e9
         if self._steps.single:
             self.record.remarks.append(f"it {source_loops.AN_ITERATOR_A_BATCH}; {source_loops.ONE_ITERATOR}")
         else:
             self.record.remarks += wall_time.iterator_ends(self._ended_s, self._longest_end_s, seconds)
         return super().close(reason)
+
+    def _tell_handed_on(self) -> None:
+        """Remark how long a generator worked on the batches, where that is worth a word: `diagnose` does not see it."""
+        totals = self.record.log.totals
+        if self._generator is None or self._worked_ns < _WORTH * totals.time_ns:
+            return
+        name = source_loops.listed(self._generator)
+        where = "part of the wait" if self._is_on_cpu else "in no wait, but in the rest of the step"
+        mean = units.milliseconds(self._worked_ns / self._handed_on / 1e6)
+        lines = self._wait_lines.remarks("generator's work")
+        self.record.remarks += (_HANDED_ON.format(name=name, mean=mean, where=where), *lines)
+        self.record.diagnosable = False
 
     def drop(self) -> None:
         """End, and leave nothing: the loop was no training."""
@@ -339,6 +368,11 @@ class DatasetMonitor(LoopMonitor):
             super().read(settled)
 
     def _receive(self, at_ns: int, wait_ns: int, iterator: int = 0) -> None:
+        if wait_ns >= 0 and self._begins_pass:  # by its `for`, a generator expression begins where it is written
+            self._generator = source_loops.generator()
+        if wait_ns >= 0 and self._generator is not None:
+            self._wait_lines.begin(threading.get_ident())
+        self._begins_pass = wait_ns < 0
         if wait_ns == LEFT:
             ended_s = self._ends_ns() / 1e9 * (self._steps.begun > 0)
             self._ended_s, self._longest_end_s = self._ended_s + ended_s, max(self._longest_end_s, ended_s)

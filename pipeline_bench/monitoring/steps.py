@@ -220,9 +220,8 @@ class LoopSteps:
 
     A step is over when the loop asks for the next batch, or finds that there is none. The last one of a pass that the
     loop left before that has no end, and does not count. Of a loop that makes an iterator for each batch, it ends as
-    the next one is made, for which that one waits too. Several loops may receive at once, and others flush meanwhile.
-    Where a validation comes after some of the steps, as in a loop over data that never end, such a step ends before it;
-    one before a step's training is a part of that.
+    the next one is made, for which that one waits too. Loops may receive at once, and others flush meanwhile.
+    Where a validation comes behind some of the steps, such a step ends before it; one before its training is its part.
 
     Attributes:
         passes: what the steps and the data's ends make of the loop, of the first one of several.
@@ -231,6 +230,7 @@ class LoopSteps:
         last: the number of the last of them among those of all loops of the process; 0 before.
         single: how many of them were the only one that an iterator gave.
         takers: the loops that took a batch.
+        asked: the steps under way, by their loops.
         most_in_a_row: of how many the data did not end meanwhile, nor was left, nor did other loops go on for long.
     """
 
@@ -246,7 +246,7 @@ class LoopSteps:
         self.begun = self.ends = self.last = self.single = 0
         self.most_in_a_row = self._in_a_row = self._others_before = 0
         self.takers: set[int] = set()
-        self._asked: dict[int, _Asked] = {}
+        self.asked: dict[int, _Asked] = {}
         self._had_others = False
         """Whether other loops went on in the last step that ended."""
         self._made_ns: dict[int, int] = {}
@@ -257,7 +257,7 @@ class LoopSteps:
     @property
     def is_over(self) -> bool:
         """Whether the data ended of all that took of them."""
-        return not self._asked
+        return not self.asked
 
     @property
     def is_latest(self) -> bool:
@@ -277,14 +277,14 @@ class LoopSteps:
             iterator: which of the loop's iterators it asked, by any number.
             ending_ns: how long that took to say `ENDED`, as it ends its workers: a part of the pass, and of no step.
         """
-        asked = self._asked.get(loop)
+        asked = self.asked.get(loop)
         is_other = asked is not None and iterator not in asked.iterators
         if asked is not None and is_other and wait_ns >= 0:
             asked.iterators.append(iterator)
             asked.wait_ns += wait_ns
             return
         self._count(begins=wait_ns >= 0)
-        self._asked.pop(loop, None)
+        self.asked.pop(loop, None)
         self.ends += wait_ns == ENDED and self.begun > 0
         has_ended = asked is not None and wait_ns != LEFT and (wait_ns == AGAIN or not is_other)
         end_ns = at_ns if asked is None else self._end_ns(asked, at_ns)
@@ -297,10 +297,10 @@ class LoopSteps:
         if wait_ns >= 0:
             self.takers.add(loop)
             made_ns = self._made_ns.pop(loop, at_ns)
-            self._asked[loop] = _Asked(made_ns, wait_ns + at_ns - made_ns, [iterator])
+            self.asked[loop] = _Asked(made_ns, wait_ns + at_ns - made_ns, [iterator])
             if loop:  # else a graph's, which is read later
                 self.see_others(loop, at_ns, 1, of=id(self))
-                self._under_way[loop][id(self)] = self._asked[loop]
+                self._under_way[loop][id(self)] = self.asked[loop]
 
     @classmethod
     def see_others(cls, loop: int, at_ns: int, steps: int = _SEVERAL, of: int = 0) -> None:

@@ -71,10 +71,10 @@ class WaitLines:
         stands_out = found is not None and self._samples >= _LEAST_SAMPLES and found.share >= _LEAST_SHARE
         return found if stands_out else None
 
-    def remarks(self) -> tuple[str, ...]:
-        """Return which line takes how much of the waiting, where one stands out."""
+    def remarks(self, of: str = "input wait") -> tuple[str, ...]:
+        """Return which line takes how much of what the threads wait for, where one stands out."""
         found = self.costliest()
         if found is None:
             return ()
         text = one_line(found.place.text, 80)
-        return (f"of the input wait, {units.share(found.share)} is in {found.place.short}: {text}",)
+        return (f"of the {of}, {units.share(found.share)} is in {found.place.short}: {text}",)

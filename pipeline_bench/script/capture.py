@@ -395,5 +395,5 @@ def _of_loop(loop: DatasetLoop, model: Any, by: str = "") -> CapturedTraining:
         part=batch_calls.part(by, loop.taken_in) if by else getattr(loop.step, "part", ""),
         of_loop=loop.place,
         eager=loop.eager,
-        handed_on_by=source_loops.handing_on(loop.generator),
+        handed_on_by=loop.handed_on_by or source_loops.handing_on(loop.generator),
     )

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any
 
 from pipeline_bench import user_code
@@ -61,8 +60,10 @@ class DatasetLoop:
     """Among the iterators that a training takes from at once, in their order; None where it is the only one."""
     others: tuple[Any, ...] = ()
     """The datasets of the others."""
-    generator: CodeType | None = None
-    """That of the script's in which it takes them; None where it does so in none."""
+    generator: Any = None
+    """The code of the script's in which it takes them; None where it does so in none."""
+    handed_on_by: str = ""
+    """What hands them on to what trains, as `source_loops.handing_on` has it, where that is known already."""
 
 
 class Loops:
@@ -177,6 +178,7 @@ class Loops:
         def note(*_: Any) -> None:
             for loop in () if self.is_paused else self._loops.values():
                 loop.trains = loop.trains or loop.count > 0
+                loop.handed_on_by = loop.handed_on_by or source_loops.handing_on(loop.generator)
             self.count_bare(before_tensorflow=True)
 
         return _before(plain, note)
@@ -284,7 +286,7 @@ class Loops:
             iterator = plain(dataset)
             place = user_code.location()
             loop = self._last = self._loops[iterator] = DatasetLoop(dataset, user_code.named(place))
-            loop.within, loop.generator = next(source_loops.around(), None), source_loops.generator()
+            loop.within = next(source_loops.around(), None)
             loop.never_reads_again = source_loops.never_reads_again(_count(dataset))
             loop.needs_training = self._needs_training("" if place is None else place.file)
             return iterator
@@ -305,6 +307,7 @@ class Loops:
                 loop.count += 1
                 if loop.count == 1:
                     loop.taken_in = tuple(source_loops.around(body=False))
+                    loop.generator = source_loops.generator()
                     loop.needs_training = loop.needs_training and not training_calls.takes_gradient(loop.taken_in)
                     loop.steps = source_loops.rounds() if loop.within is None else None
                 if loop.count >= _LOOP_ELEMENTS:

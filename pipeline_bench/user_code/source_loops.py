@@ -22,6 +22,8 @@ AN_ITERATOR_A_BATCH = (
 ONE_ITERATOR = "make one before the loop, batches = iter(dataset.repeat()), and take next(batches) in it"
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, *_COMPREHENSIONS)
+_COMPUTING = ("CALL", "BINARY", "UNARY")
+"""How the names of the instructions begin one of which a generator has that does more than hand elements on."""
 _FOR_ITER, _CACHE = dis.opmap["FOR_ITER"], dis.opmap["CACHE"]
 
 
@@ -130,11 +132,17 @@ def is_left(generator: CodeType) -> bool:
     return all(frame.f_code is not generator for frame in user_code.outward(sys._getframe(1)))
 
 
+def listed(generator: CodeType) -> str:
+    """Return a generator as it is listed: ``batches, train.py:12``."""
+    return f"{generator.co_qualname}, {Path(generator.co_filename).name}:{generator.co_firstlineno}"
+
+
 def handing_on(generator: CodeType | None) -> str:
-    """Return a generator as it is listed, ``batches, train.py:12``, if it `is_left`; empty if not, and for None."""
+    """Return a generator as it is `listed` if it `is_left`, and computes anything; empty of others, and for None."""
     if generator is None or not is_left(generator):
         return ""
-    return f"{generator.co_name}, {Path(generator.co_filename).name}:{generator.co_firstlineno}"
+    computes = any(each.opname.startswith(_COMPUTING) for each in dis.get_instructions(generator))
+    return listed(generator) if computes else ""
 
 
 class _Made(NamedTuple):

@@ -14,6 +14,8 @@ import pytest
 import pipeline_bench
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.errors import UsageError
+from pipeline_bench.injection.loop_locations import Line
+from pipeline_bench.injection.watched_loops import WatchedLoops
 from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 
 tf = pytest.importorskip("tensorflow")
@@ -429,3 +431,65 @@ def test_the_ends_of_a_loops_iterators_are_of_no_other_loop_in_the_thread(monkey
         watch.close()
     told = [["to end an iterator" in remark for remark in watch.record.remarks] for watch in (trains, validates)]
     assert told == [[True], []]
+
+
+def handed_on(data: Any, step: Callable[[], object]) -> None:
+    def worked_on() -> Iterator[int]:
+        for number in data:
+            time.sleep(DELAY_S)
+            yield int(number)
+
+    for _ in worked_on():
+        step()
+
+
+def by_an_expression(data: Any, step: Callable[[], object]) -> None:
+    for _ in (nap(BATCHES) for _ in data):
+        step()
+
+
+def trained_within(data: Any, step: Callable[[], object]) -> None:
+    def losses() -> Iterator[int]:
+        for number in data:
+            step()
+            time.sleep(DELAY_S)
+            yield int(number)
+
+    list(losses())
+
+
+def passed_on(data: Any, step: Callable[[], object]) -> None:
+    def same() -> Iterator[Any]:
+        yield from data
+
+    for _ in same():
+        step()
+        time.sleep(DELAY_S)
+
+
+@pytest.mark.parametrize(
+    ("loop", "waits", "name"),
+    [
+        (handed_on, True, "handed_on.<locals>.worked_on, test_monitor.py:"),
+        (by_an_expression, True, "by_an_expression.<locals>.<genexpr>, test_monitor.py:"),
+        (trained_within, False, ""),
+        (passed_on, False, ""),
+    ],
+)
+def test_what_a_generator_does_to_a_batch_before_it_is_trained_on_is_waited_for(
+    loop: Callable[..., None], waits: bool, name: str, tmp_path: Path
+) -> None:
+    """A public script's `run` told a wait of 0.2 % where one of 46 % was made in a generator around the dataset."""
+    loops, data = WatchedLoops(), tf.data.Dataset.range(BATCHES)
+
+    def begin(where: str) -> DatasetMonitor:
+        return DatasetMonitor(where, tmp_path, lasting=True)
+
+    monitor = loops.of(Line("train.py", 3), begin, data=data)
+    loop(monitor.probed(data), loops.feed_a_call)
+    saved = monitor.close()
+    share = saved.session.results[0].input_wait_share.value
+    assert (share > 0.5) == waits
+    told = [each for each in saved.remarks if "a generator of the program's, " in each]
+    assert [name in each and each.endswith("is part of the wait") for each in told] == [True] * waits
+    assert monitor.record.diagnosable != waits

@@ -1033,4 +1033,4 @@ def test_of_an_input_that_was_read_alone_the_time_is_told_that_a_longer_step_doe
     if training is not None:
         handed_on = training.model_copy(update={"handed_on_by": "batches, train.py:3"})
         found = said(diagnose(Machine(looked.model_copy(update={"training": handed_on}), lambda edits: 20.0)))
-        assert "That is of the dataset alone, on whose elements batches, train.py:3, a generator of the" in found.text
+        assert "What is measured is the dataset alone, on whose elements batches, train.py:3, a generator" in found.text

@@ -399,33 +399,6 @@ def test_a_loop_that_has_trained_once_keeps_its_place_and_what_had_none_is_named
     assert loops.unwatched == ["train.py:9"]
 
 
-def test_batches_that_a_generator_hands_on_are_waited_for_where_it_is_asked_for_them(begin: Callable[..., Any]) -> None:
-    """The calls that train tell how long it worked on each; not where they return before the device has finished."""
-
-    def train_within(loops: WatchedLoops, loop: Any) -> Iterator[bool]:
-        loop.generator = sys._getframe().f_code
-        for _ in loop.timed(Batches(20)):
-            yield loops.feed_a_call()
-
-    def work_on(loop: Any) -> Iterator[None]:
-        loop.generator = sys._getframe().f_code
-        for _ in loop.timed(Batches(20)):
-            yield
-
-    within, on_cpu, on_gpu = WatchedLoops(), WatchedLoops(), WatchedLoops()
-    assert all(train_within(within, begin(within, "train.py:3")))
-    handed_on = begin(on_cpu, "train.py:3")
-    assert not any(on_cpu.feed_a_call() for _ in work_on(handed_on))
-    calls = begin(on_cpu, "train.py:9")
-    calls.by_calls = True
-    passed(calls, 20)
-    assert ended(on_cpu) == ["train.py:9"]
-    of_gpu = begin(on_gpu, "train.py:3")
-    of_gpu._is_on_cpu = False
-    assert all(on_gpu.feed_a_call() for _ in work_on(of_gpu))
-    assert ended(on_gpu) == ["train.py:3"]
-
-
 def test_what_another_thread_takes_beside_a_call_that_trains_does_not_feed_it(begin: Callable[..., Any]) -> None:
     loops = WatchedLoops()
     producer = threading.Thread(target=passed, args=(begin(loops, "train.py:3"), 40))
