@@ -309,18 +309,17 @@ class DatasetMonitor(LoopMonitor):
             return
         thread, is_left = threading.get_ident(), source_loops.is_left(self._generator)
         self._wait_lines.end(thread, counts=is_left)
-        if is_left:
-            self._handed_on += 1
-            asked = self._steps.asked.get(thread)
-            # Not where it trained before, or another loop went on meanwhile, as a validation.
-            if asked is not None and not asked.trained and asked.others_ns is None:
-                worked_ns = time.monotonic_ns() - asked.at_ns - asked.wait_ns
-                self._worked_ns += worked_ns
-                asked.wait_ns += worked_ns * self._is_on_cpu
+        asked = self._steps.asked.get(thread) if is_left else None
+        # Not where it trained before, or another loop went on meanwhile, as a validation.
+        if asked is not None and not asked.trained and asked.others_ns is None:
+            worked_ns = time.monotonic_ns() - asked.at_ns - asked.wait_ns
+            self._handed_on, self._worked_ns = self._handed_on + 1, self._worked_ns + worked_ns
+            asked.wait_ns += worked_ns * self._is_on_cpu
 
     def poll(self) -> None:
         """See `LoopMonitor`; also note where a generator is that works on a batch."""
-        self._wait_lines.sample()
+        if self._generator is not None:
+            self._wait_lines.sample()
         super().poll()
 
     def close(self, reason: str | None = None) -> SavedJob:

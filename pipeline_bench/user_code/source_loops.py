@@ -133,8 +133,9 @@ def is_left(generator: CodeType) -> bool:
 
 
 def listed(generator: CodeType) -> str:
-    """Return a generator as it is listed: ``batches, train.py:12``."""
-    return f"{generator.co_qualname}, {Path(generator.co_filename).name}:{generator.co_firstlineno}"
+    """Return a generator as it is listed, by its name without the enclosing function: ``batches, train.py:12``."""
+    name = generator.co_qualname.rpartition("<locals>.")[2]
+    return f"{name}, {Path(generator.co_filename).name}:{generator.co_firstlineno}"
 
 
 def handing_on(generator: CodeType | None) -> str:
