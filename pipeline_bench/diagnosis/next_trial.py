@@ -296,10 +296,7 @@ class NextTrial:
         return [each for _, _, each in ranked]
 
     def _has_time_for(self, names: Sequence[str]) -> bool:
-        """Return whether a trial of each of these fits into what is left, each as long as its own so far.
-
-        One that was never tried may take as long as the longest. Only in its first trial does one tell its samples.
-        """
+        """Return whether a trial of each of these fits into what is left; one never tried may take as the longest."""
         longest_s = max(self._own_s.values(), default=variants.expected_s(self._diagnosis))
         tell = [name for name in set(names) - {CEILING} if attempt_statistics.wants_fingerprint(self._session, name)]
         needed_s = sum(self._own_s.get(name, longest_s) for name in names) + self._telling_s * len(tell)
@@ -307,7 +304,7 @@ class NextTrial:
 
     @cached_property
     def _telling_s(self) -> float:
-        """What telling the samples took a trial at most."""
+        """What telling its samples, which a variant does in its first trial alone, took at most."""
         return max((trial.phase_s("fingerprint") for trial in self._timed), default=0.0)
 
     @cached_property
