@@ -1,16 +1,18 @@
-"""What makes the model's own step longer than it need be: strings, padding, and what Keras does for each call of it."""
+"""What makes the model's own step longer than it need be: strings, padding, memory, what Keras does for each call."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean
 
-from pipeline_bench.analysis.thresholds import BOUND_SHARE, SHORT_STEP_MS, STEPS_A_CALL, WORTH_REWRITING
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, PROMISING, SHORT_STEP_MS, STEPS_A_CALL, WORTH_REWRITING
 from pipeline_bench.diagnosis import stage_graph, step_times
 from pipeline_bench.diagnosis.fixes.cache_size import batch_bytes_of
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
+from pipeline_bench.system.freed_memory import SETTINGS
 from pipeline_bench.text import units
 
 _ONE_BATCH = (
@@ -72,6 +74,30 @@ def padding(session: Session, inspection: Inspection) -> Iterator[str]:
                 "model computes too. If it takes batches of any length, bucket_by_sequence_length in place of "
                 "padded_batch puts samples of like length together, with less padding."
             )
+
+
+def freed_memory(session: Session, inspection: Inspection) -> str:
+    """Return what steps take where malloc keeps what is freed; empty where that was not found to be much less.
+
+    In one trial it must be less by more than trials of the same may differ; in several, in each.
+    """
+    found = [trial.kept_memory for trial in session.trials_of(AS_WRITTEN) if trial.kept_memory is not None]
+    least = PROMISING if len(found) > 1 else WORTH_REWRITING
+    if not found or min(each.freeing_ms / each.ms for each in found) < least:
+        return ""
+    feeds = inspection.api in ("PyDataset", "generator") or any(
+        stage.method == "from_generator" for stage in inspection.stages
+    )
+    cause = " TensorFlow from 2.21 on sets it to do so as soon as a generator feeds it." * feeds
+    freeing_ms, kept_ms = fmean(each.freeing_ms for each in found), fmean(each.ms for each in found)
+    more_bytes = max(each.more_bytes for each in found)
+    memory = f", with {units.size(more_bytes)} more memory" if more_bytes > 0 else ""
+    return (
+        f"A step has {fmean(each.page_faults for each in found):,.0f} page faults, as malloc gives large blocks back "
+        f"to the kernel when they are freed.{cause} Where it keeps them, a step takes {units.milliseconds(kept_ms)} in "
+        f"place of {units.milliseconds(freeing_ms)}{memory}. Start the training with {SETTINGS} in its environment; "
+        "then diagnose again, with the same."
+    )
 
 
 def short_steps(session: Session, inspection: Inspection, proposed: str | None) -> str:

@@ -308,6 +308,22 @@ class InGraph(Data):
     """As it runs."""
 
 
+class KeptMemory(Data):
+    """What a step takes where malloc keeps the memory that is freed, and gives none of it back to the kernel.
+
+    Sent by a trial of a user's pipeline as written whose steps have many page faults, behind its measured steps.
+    """
+
+    event: Literal["memory"] = "memory"
+    ms: float
+    freeing_ms: float
+    """As it runs: the measured steps of the same trial, without the first."""
+    page_faults: float
+    """In a step as it runs, on average."""
+    more_bytes: int
+    """By which its peak of memory was higher."""
+
+
 class Failed(Data):
     """The trial raised; the traceback is on stderr."""
 
@@ -341,6 +357,7 @@ Event = (
     | Copied
     | KnownShapes
     | InGraph
+    | KeptMemory
     | Failed
     | Done
 )

@@ -47,7 +47,7 @@ History of `schema_version`; every version up to this one can be read:
         `steps` each of its epochs has, and each of its rows is the mean of; of the code to write `alike`; of an untried
         attempt the `cause`; of a scenario the variants `left_out`; of a variant `on_hosts`, of a merged trial `rank`;
         of a diagnosis `says_bottleneck`; of published figures `why`; of a verdict the cause `at-threshold`; of a trial
-        `allowed_cpus`, `copied`, `in_graph` and `known_shapes`, and of its `work` `silent`
+        `allowed_cpus`, `copied`, `in_graph`, `kept_memory` and `known_shapes`, and of its `work` `silent`
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from pipeline_bench.model.events import (
     Copied,
     Device,
     InGraph,
+    KeptMemory,
     KnownShapes,
     PhaseName,
     Placement,
@@ -179,6 +180,8 @@ class TrialRecord(Record):
     """In the same trial, where the dataset does not promise all shapes of its batches and that makes steps longer."""
     in_graph: InGraph | None = None
     """In the same trial, where the model runs as eager code and that makes steps longer."""
+    kept_memory: KeptMemory | None = None
+    """Of a user's pipeline as written, where its steps have many page faults."""
     queues: tuple[QueueState, ...] = ()
     stacks: tuple[Stack, ...] = ()
     traceback: Text = ""

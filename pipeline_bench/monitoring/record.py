@@ -28,6 +28,7 @@ from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
 from pipeline_bench.monitoring import collectives
 from pipeline_bench.monitoring.epochs import Passes
 from pipeline_bench.monitoring.fit import Course
+from pipeline_bench.monitoring.page_faults import PageFaults
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread, jax_is_at_work
 from pipeline_bench.monitoring.steps import StepLog, StepRows, Totals
@@ -128,6 +129,8 @@ class JobRecord:
         self.notes: list[str] = []
         self.remarks: list[str] = []
         self.eager: Eager | None = None
+        self._page_faults: PageFaults | None = None
+        """From when it is seen to train."""
         self.kept: SavedJob | None = None
         self.on_kept: Callable[[], None] = lambda: None
         self._out = out
@@ -189,6 +192,8 @@ class JobRecord:
         self._jax_worked = self._jax_worked or jax_is_at_work()
         if self._publisher.is_due:
             log, _ = self.so_far()
+            if self._page_faults is None and log.totals.steps >= LEAST_STEPS:
+                self._page_faults = PageFaults()
             totals = self._judged(log.totals)
             self._publisher.publish(totals, self._figures(log, totals), self.buffered())
 
@@ -266,7 +271,7 @@ class JobRecord:
         except PipelineBenchError as error:
             self.problem = error.message
             session = session.model_copy(update={"notes": (*session.notes, error.message)})
-        remarks = (*self.remarks, *self._eagerly(session.results[0]))
+        remarks = (*self.remarks, *self._of_steps(session.results[0]))
         unsaved = None if folder is not None else self.problem
         self.kept = kept = SavedJob(session, figures, folder, unsaved, remarks)
         return kept
@@ -310,7 +315,7 @@ class JobRecord:
         result = result_of(scenario, trial, self._cores, checked, why, self._device_waits, self.diagnosable)
         if (disturbed := disturbed_note(trial, steps, result)) is not None:
             notes.append(disturbed)
-        notes += self._eagerly(result)
+        notes += self._of_steps(result)
         session = Session(
             started_at=self._started_at,
             command=environment.command_line(),
@@ -326,11 +331,12 @@ class JobRecord:
         )
         return session, steps
 
-    def _eagerly(self, result: Result) -> tuple[str, ...]:
-        """Return why its steps run in eager code, where they compute for long enough to be worth a line."""
+    def _of_steps(self, result: Result) -> tuple[str, ...]:
+        """Return why its steps run in eager code, where they compute for long enough, and what their memory takes."""
+        found = () if self._page_faults is None else self._page_faults.remarks()
         if self.eager is None or (result.input_wait_share.value or 0.0) > _EAGER_SHARE:
-            return ()
-        return (_EAGER.format(why=WHY_EAGER[self.eager]),)
+            return found
+        return (_EAGER.format(why=WHY_EAGER[self.eager]), *found)
 
     def _trial(self, rows: StepRows, reason: str | None, warmup: int) -> TrialRecord:
         steps, first_step_s, begin_ns = None, None, self._started_ns

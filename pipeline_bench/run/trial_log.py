@@ -189,6 +189,7 @@ class TrialLog:
             copied=self.latest(events.Copied),
             known_shapes=self.latest(events.KnownShapes),
             in_graph=self.latest(events.InGraph),
+            kept_memory=self.latest(events.KeptMemory),
             traceback=failed.traceback if failed else "",
             queues=stalled.queues if stalled else (),
             stacks=stalled.stacks if stalled else (),

@@ -114,12 +114,12 @@ class KerasInput:
             self._adapted = self._adapter_of(self.data)
         return self._adapted
 
-    def batch_ns(self, from_ns: int) -> float | None:
-        """Return what the timed calls took for a batch, on average of those that began from then on; None without any.
+    def batch_ns(self, from_ns: int, to_ns: int) -> float | None:
+        """Return what the timed calls took for a batch, on average of those that began between; None without any.
 
         Threads make so many batches at the same time.
         """
-        took_ns = [each_ns for begun_ns, each_ns in self._calls if begun_ns >= from_ns]
+        took_ns = [each_ns for begun_ns, each_ns in self._calls if from_ns <= begun_ns <= to_ns]
         return statistics.fmean(took_ns) / (self.pool["workers"] if self.pooled else 1) if took_ns else None
 
     def _adapter_of(self, data: Any) -> Any:

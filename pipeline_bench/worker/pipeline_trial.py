@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -33,7 +33,7 @@ from pipeline_bench.tfdata.static_shapes import traceable_spec
 from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.memoize import Memos, stand_for_all
 from pipeline_bench.user_code.source_loops import SourceLoop
-from pipeline_bench.worker import consumers, model_ceiling, runtime
+from pipeline_bench.worker import consumers, kept_memory, model_ceiling, runtime
 from pipeline_bench.worker.engine import Engine
 
 _FIRST_FILL_SHARE = 0.3
@@ -66,10 +66,10 @@ class PipelineEngine(Engine):
     def _task(self) -> Task:
         """What is asked, with a model that is found even where the dataset's code changes the working folder."""
         task = Task.model_validate(self.variant.source.options)
-        if task.model is None or task.model.file is None:
-            return task
-        model = task.model.model_copy(update={"file": str(Path(task.model.file).absolute())})
-        return task.model_copy(update={"model": model})
+        if task.model is not None and task.model.file is not None:
+            model = task.model.model_copy(update={"file": str(Path(task.model.file).absolute())})
+            task = task.model_copy(update={"model": model})
+        return task
 
     @property
     def runs_script(self) -> bool:
@@ -146,7 +146,7 @@ class PipelineEngine(Engine):
             self._inspect()
             return
         self._measure()
-        if self._read is not None and (took_ns := self._read.batch_ns(self.recorder.begun_ns)) is not None:
+        if self._read is not None and (took_ns := self._read.batch_ns(*self.recorder.span_ns)) is not None:
             self._tell(beside_model_ns=took_ns)
         if self._task.fingerprint:
             found = self._fingerprint(self._task.edits)
@@ -216,8 +216,7 @@ class PipelineEngine(Engine):
             dataset, held = self._rebuilt().dataset if is_ceiling else self._filled(), 0
         if task.activity == "drain":
             recorder.train()
-            may_end = self._read is not None
-            self._tell_end(consumers.drain(dataset, recorder, task.warmup_s, recorder.heartbeat, may_end=may_end))
+            self._take(partial(consumers.drain, dataset, warmup_s=task.warmup_s, may_end=self._read is not None))
             return
         if task.model is None:
             raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
@@ -232,12 +231,14 @@ class PipelineEngine(Engine):
             for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, other):
                 self.channel.send(found)
         else:
-            self._tell_end(consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat, held, spec))
+            self._take(partial(consumers.train, dataset, step, warmup_s=task.warmup_s, held=held, spec=spec))
         if isinstance(model, LoopStep) and model.traced_anew:
             self._tell(traced_anew=model.traced_anew, traced_anew_s=model.traced_anew_s)
 
-    def _tell_end(self, ended: int | None) -> None:
-        if ended is not None:
+    def _take(self, steps: Callable[..., int | None]) -> None:
+        """Take the trial's steps, and in the first two of the pipeline as written some more, with kept memory."""
+        tell = None if self._task.edits or self.trial.repeat > 1 else self.channel.send
+        if (ended := kept_memory.run(steps, self.recorder, self.recorder.heartbeat, tell)) is not None:
             names = ("element", "elements") if self._task.activity == "drain" else ("batch", "batches")
             self._tell(f"The input ended after {units.count(ended, *names)}: those are all steps.")
 

@@ -246,14 +246,15 @@ class Recorder(StepRecorder):
         return self._steps
 
     @property
-    def begun_ns(self) -> int:
-        """When the first step began, of those that have ended."""
-        return self._start_ns[0]
+    def span_ns(self) -> tuple[int, int]:
+        """When the first step began, and the last one ended, of those that have ended."""
+        return self._start_ns[0], self._end_ns[self._steps - 1]
 
     @property
     def step_s(self) -> float:
         """The mean length of the steps that have ended; 0 where there are none."""
-        return (self._end_ns[self._steps - 1] - self._start_ns[0]) / 1e9 / self._steps if self._steps else 0.0
+        begun_ns, ended_ns = self.span_ns
+        return (ended_ns - begun_ns) / 1e9 / self._steps if self._steps else 0.0
 
     def finish(self) -> None:
         """Ship what is left and end the thread."""

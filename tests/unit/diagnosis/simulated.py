@@ -18,7 +18,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import Edit
-from pipeline_bench.model.events import Copied, Device, InGraph, KnownShapes
+from pipeline_bench.model.events import Copied, Device, InGraph, KeptMemory, KnownShapes
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, Stage, StageCost, Target
 from pipeline_bench.model.session import Session
@@ -219,6 +219,8 @@ class Machine:
     """What a step of the model takes with shapes that the dataset does not promise."""
     in_graph: InGraph | None = None
     """What a step of a model that runs as eager code takes as a graph."""
+    kept_memory: tuple[KeptMemory, ...] = ()
+    """What steps as written take with kept memory, in the first trials of these."""
     now_s: float = 5.0
     ran: list[Trial] = field(default_factory=list)
 
@@ -272,8 +274,13 @@ class Machine:
                 "copied": self.copied if task.activity == "ceiling" else None,
                 "known_shapes": self.known_shapes if task.activity == "ceiling" else None,
                 "in_graph": self.in_graph if task.activity == "ceiling" else None,
+                "kept_memory": self._kept(trial),
             }
         )
+
+    def _kept(self, trial: Trial) -> KeptMemory | None:
+        found = self.kept_memory[trial.repeat : trial.repeat + 1] if trial.variant.name == AS_WRITTEN else ()
+        return next(iter(found), None)
 
     def _sent(self, variant: str, task: Task) -> Inspection | None:
         if self.cold and variant == AS_WRITTEN:

@@ -22,6 +22,8 @@ from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import CPU_TIME
 from pipeline_bench.model.selftest import Checked, Window, keep_last
 from pipeline_bench.model.session import Session
+from pipeline_bench.monitoring.page_faults import PageFaults
+from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog, StepRows
@@ -241,6 +243,32 @@ def test_a_running_job_is_saved_and_in_the_same_folder_at_its_end(
     assert [kept and kept.figures.steps for kept in told] == [45, 54]  # as the sessions have them
     record.keep()
     assert sessions.load(folder) == ended.session
+
+
+def test_what_its_memory_takes_is_counted_from_when_it_trains_and_remarked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[bool] = []
+
+    class Looks(PageFaults):
+        def __init__(self) -> None:
+            looks.append(trains)
+
+        def remarks(self) -> tuple[str, ...]:
+            return ("the kernel makes its memory",)
+
+    monkeypatch.setattr("pipeline_bench.monitoring.record.PageFaults", Looks)
+    monkeypatch.setattr(Publisher, "is_due", True)
+    record, trains = running(tmp_path, monkeypatch, steps=2), False
+    record.publish()
+    trains = True
+    record.log.extend(np.arange(2, 60) * MS, np.arange(3, 61) * MS, 1000)
+    record.publish()
+    record.publish()
+    ended = record.finish(None)
+    assert looks == [True]
+    assert ended.remarks == ended.session.notes == ("the kernel makes its memory",)
+    assert running(tmp_path, monkeypatch).finish(None).remarks == (), "it was too short to be looked at"
 
 
 def test_what_is_no_training_yet_is_not_saved_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
