@@ -46,7 +46,7 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     as_written_ms, ceiling_ms = times.as_written_ms, times.ceiling_ms
     at_limit = step_times.at_the_model(inspection, cores, times)
     fed = step_times.fed_by(inspection, cores, times)
-    limits = fed is not None or _is_waited_for(inspection, times)
+    limits = fed is not None or _is_waited_for(times)
     number, (explained, of) = limiting(inspection, parts), _explained(parts, times)
     if as_written_ms is not None and limits and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
@@ -294,11 +294,10 @@ def _fed(buffer: Stage, parts: Segments, times: StepTimes) -> str:
     )
 
 
-def _is_waited_for(inspection: Inspection, times: StepTimes) -> bool:
+def _is_waited_for(times: StepTimes) -> bool:
     """Return whether a training step waits for its batch at all, as far as that is known."""
     is_of_model = times.as_written_ms and (times.trains or times.ceiling_ms)
-    by_keras = inspection.api in ("arrays", "generator")  # of which the conclusion says how long `fit` waits
-    return not is_of_model or by_keras or not times.waits_little
+    return not is_of_model or not times.waits_little
 
 
 def _costliest_line(stage: Stage) -> str:

@@ -33,6 +33,7 @@ a compilation, or a machine that stood still."""
 _BUDGET_MARGIN = 1.25
 """Of a larger budget that is advised: other attempts have a part of it, too."""
 _BUDGET_STEP_S = 30
+_CHEAPER = "Cheaper batches may shorten the step; no argument of fit makes them cheaper."
 _NOT_TRIED: dict[NotTried, str] = {
     "budget": "The budget left no time for it.",
     "not-needed": "It was not needed.",
@@ -234,32 +235,33 @@ def _none_helps(session: Session, diagnosis: Diagnosis) -> str:
 
 def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     """Return how long a `fit` waits for arrays or a generator, of which no edit makes another input."""
-    api = diagnosis.inspection.api if diagnosis.inspection is not None else "tf.data"
-    times = step_times.of(session)
+    inspection, found, times = diagnosis.inspection, diagnosis.bottleneck, step_times.of(session)
     step_ms, wait_ms, begins = times.as_written_ms, times.wait_ms, times.most_wait_at_beginnings
-    if api not in ("arrays", "generator") or step_ms is None or wait_ms is None:
+    if inspection is None or inspection.api not in ("arrays", "generator") or step_ms is None or wait_ms is None:
         return ""
-    means_ms = step_times.trial_means_ms(session, AS_WRITTEN)
-    fastest_ms, slowest_ms = min(means_ms), max(means_ms)
-    if slowest_ms > _UNSTEADY * fastest_ms:
-        between = units.ends(units.milliseconds, (fastest_ms, slowest_ms), "{}")
+    api, means_ms = inspection.api, step_times.trial_means_ms(session, AS_WRITTEN)
+    if max(means_ms) > _UNSTEADY * min(means_ms):
+        between = units.ends(units.milliseconds, (min(means_ms), max(means_ms)), "{}")
         return f"How long its steps wait is not decided: its trials differ, with means of {between} a step."
     step = f"{units.milliseconds(step_ms)} ({units.share(wait_ms / step_ms)})"
     waits = f"The steps of fit wait {units.milliseconds(wait_ms)} of {step} for the {api}"
     if begins:
         waits += f", most of it where an epoch begins (median {units.milliseconds(times.typical_wait_ms)})"
+    if found is not None and found.stage is not None and not found.limits:  # which says what the input takes
+        return _CHEAPER
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
-        computes_ms = step_times.taken_ms(diagnosis.inspection, elapsed=False) if diagnosis.inspection else None
+        computes_ms = step_times.taken_ms(inspection, elapsed=False)
         most_ms = math.inf if computes_ms is None else wait_ms + computes_ms
         nothing = most_ms <= (1 - NOT_THE_LIMIT) * step_ms
         return waits + (": there is nothing to gain." if nothing else _computed_beside(computes_ms, times.ceiling_ms))
-    if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
-        made_ms = step_times.taken_ms(diagnosis.inspection, elapsed=True) if diagnosis.inspection else None
-        made = "" if made_ms is None else f", {units.milliseconds(made_ms)} of it for making batches"
-        rest = f"{made}; Keras hands them to the step, and no argument of fit changes that"
-        return f"{waits}{': Keras makes an iterator for each' if begins else rest}."
     if api == "arrays":
-        return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
+        rest = ", which Keras cuts into batches; no argument of fit changes that"
+        if found is not None and found.stage is None:
+            made_ms = step_times.taken_ms(inspection, elapsed=True)
+            made = "" if made_ms is None else f", {units.milliseconds(made_ms)} of it for making batches"
+            own = f"{made}; Keras hands them to the step, and no argument of fit changes that"
+            rest = ": Keras makes an iterator for each" if begins else own
+        return f"{waits}{rest}."
     kept = " No call in it was found to give the same in each epoch, so none was kept." * (not diagnosis.attempts)
     return f"{waits}. In a PyDataset with workers, {_at_best(step_ms, wait_ms, times)}.{kept}"
 
@@ -283,7 +285,7 @@ def _computed_beside(computes_ms: float | None, ceiling_ms: float | None) -> str
         return f"; what making a batch takes from the model meanwhile was not measured.{alone}"
     return (
         f", but making a batch takes {units.milliseconds(computes_ms)} of CPU time meanwhile, on cores that the model "
-        f"may need. Cheaper batches may shorten the step; no argument of fit makes them cheaper.{alone}"
+        f"may need. {_CHEAPER}{alone}"
     )
 
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from pipeline_bench.diagnosis import attempt_statistics, conclusion, idea_bounds, limits, stage_graph
-from pipeline_bench.diagnosis.step_times import Beginning
+from pipeline_bench.diagnosis import attempt_statistics, bottleneck, conclusion, idea_bounds, limits, stage_graph
+from pipeline_bench.diagnosis.step_times import Beginning, StepTimes
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Fix, Outcome
 from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument
@@ -775,6 +775,21 @@ def test_what_a_step_waits_for_arrays_or_a_generator_is_told_with_what_would_sho
     assert told in later.text
     assert later.bottleneck is not None
     assert later.says_bottleneck == (later.bottleneck.text in later.text)
+
+
+def test_of_a_generator_that_is_hardly_waited_for_its_wait_is_told_once() -> None:
+    looked = inspection((stage(0, "generator"),), (cost(0, 3.0),)).model_copy(update={"api": "generator"})
+    state = measured(Machine(looked, lambda edits: 10.0, ceiling_ms=8.0))
+    results = tuple(each.model_copy(update={"input_wait_ms": Estimate(value=0.1)}) for each in state.results)
+    found = bottleneck.find(looked, 2, StepTimes(as_written_ms=10.0, ceiling_ms=8.0, wait_ms=0.1))
+    assert (found.stage, found.limits) == (0, False), "it is no bottleneck"
+    known = said(state).model_copy(update={"bottleneck": found})
+    later = conclusion.concluded(state.model_copy(update={"results": results}), known, "not-needed")
+    assert later.text == (
+        "The training hardly waits for its input (1 % of a step of 10.0 ms); the input can only take cores from the "
+        "model, which alone takes 8.00 ms. The costliest stage, generator, train.py:10, computes for 3.00 ms a batch. "
+        "Cheaper batches may shorten the step; no argument of fit makes them cheaper."
+    )
 
 
 def test_of_a_generator_whose_steps_wait_it_is_told_too_what_no_fix_can_change() -> None:
