@@ -51,7 +51,7 @@ Origin = Literal["user", "library", "tensorflow", "other"]
 """Whose code a frame runs. ``other`` is the standard library, this program, and what has no file."""
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.cache  # `users_modules` asks for each module: more of them than a cache has room for would all be missed
 def origin(file: str) -> Origin:
     """Return whose code a file holds, by where it is."""
     if file.startswith(_OURS) or (file.startswith("<frozen") and file.endswith(">")):

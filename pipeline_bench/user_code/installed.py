@@ -58,6 +58,7 @@ def program() -> str | None:
     return None if file is None else _of_command(Path(file).resolve())
 
 
+@functools.cache
 def _of_command(file: Path) -> str | None:
     """Return the package whose function a command calls: installers write ``from package.module import function``."""
     if file.parent not in [Path(sysconfig.get_path("scripts", scheme)).resolve() for scheme in _SCHEMES]:

@@ -59,3 +59,24 @@ def test_a_framework_of_a_checkout_is_one_where_it_is_imported_from_there(monkey
     monkeypatch.setattr(sys.modules["keras"], "__file__", "/home/dev/keras/keras/__init__.py", raising=False)
     assert user_code.origin.__wrapped__(file) == "tensorflow"
     assert user_code.origin.__wrapped__("/home/dev/keras/benchmarks/train.py") == "user"
+
+
+def test_the_modules_of_a_large_program_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watched job asks for those of the user's every second."""
+    for number in range(6000):
+        module = ModuleType(f"large_{number}")
+        module.__file__ = f"/opt/large/site-packages/large/part_{number}.py"
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    seen, inside = list[str](), installed.inside
+
+    def looked(file: str) -> str | None:
+        seen.append(file)
+        return inside(file)
+
+    monkeypatch.setattr(installed, "inside", looked)
+    user_code.origin.cache_clear()
+    before = list(user_code.users_modules())
+    assert len(seen) >= 6000
+    seen.clear()
+    assert list(user_code.users_modules()) == before
+    assert seen == []
