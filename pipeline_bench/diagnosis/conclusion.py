@@ -147,13 +147,11 @@ def _outcome(each: AttemptStatistics, chosen: AttemptStatistics | None, ended: N
     if ended is None and (each.contends or each.gain is None):
         return "pending", ""
     then = " and was not tried again"
-    if each.contends:
-        few = each.trials < attempt_statistics.CONFIRMED_TRIALS
-        then = (
-            f"; a proposal needs {attempt_statistics.CONFIRMED_TRIALS}: use a larger --budget"
-            if few
-            else ", which may be chance"
-        )
+    if each.contends and each.trials < attempt_statistics.CONFIRMED_TRIALS:
+        then = f"; a proposal needs {attempt_statistics.CONFIRMED_TRIALS}"
+        then += ": use a larger --budget" * (ended != "interrupted")
+    elif each.contends:
+        then = ", which may be chance"
     return "no-gain", f"It reached {units.ratio(each.gain)} in {units.count(each.trials, 'trial')}{then}."
 
 
@@ -217,7 +215,7 @@ def _none_helps(session: Session, diagnosis: Diagnosis) -> str:
         if _none_limits(diagnosis):
             return "No fix was tried: none can gain much."
         if any(each.cause == "budget" for each in diagnosis.attempts):
-            return f"No fix was tried: the budget left no time for one. Use {_larger_budget(session, diagnosis)}."
+            return f"No fix was tried: the budget left no time for one. {sentence(_more_time(session, diagnosis))}."
         return f"No fix was tried: {reasons.pop()}" if len(reasons) == 1 else "No fix was tried."
     ruled_out = all(each.outcome in RULED_OUT for each in tried)
     if len(tried) > 1:
@@ -356,7 +354,7 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     passes = stage_graph.passes(inspection) if inspection is not None else None
     over = f" over {_of_epochs(passes)}" if passes and keeps else ""
     came = f"{best.name}, {most}{units.ratio(gain)}{over} in {units.count(best.trials, 'trial')}"
-    of, then = "", f"use {_larger_budget(session, diagnosis, best)}."
+    of, then = "", f"{_more_time(session, diagnosis, best)}."
     if inspection is not None and inspection.cold and not keeps and (passes or 0) > 1:
         of, then = " of the first epoch alone", "later ones take less."
     elif whole_steps.is_of_unknown_use(diagnosis):
@@ -371,23 +369,24 @@ def _no_time_for(session: Session, diagnosis: Diagnosis) -> str:
     if not left or not tried or _none_limits(diagnosis):
         return ""
     more = units.count(len(left), "more fix", "more fixes")
-    return f" The budget left no time for {more}: use {_larger_budget(session, diagnosis)}."
+    return f" The budget left no time for {more}: {_more_time(session, diagnosis)}."
 
 
-def _larger_budget(session: Session, diagnosis: Diagnosis, best: AttemptStatistics | None = None) -> str:
-    """Return the option with the budget that an attempt, or any of them, is likely to need for a proposal.
+def _more_time(session: Session, diagnosis: Diagnosis, best: AttemptStatistics | None = None) -> str:
+    """Return what gives an attempt, or any of them, the budget that it is likely to need for a proposal.
 
     It has the trials that it lacks, or as many again where it has all and may still have gained by chance, each in a
     round as long as those before.
     """
+    if session.trials[-1].status == "interrupted":
+        return "let it run to its end"
     took_s = attempt_statistics.seconds_a_trial(session, diagnosis)
-    trials = best.trials if best is not None else 0
+    trials, own_s = (0, None) if best is None else (best.trials, took_s.get(best.name))
     missing = max(attempt_statistics.CONFIRMED_TRIALS - trials, trials)
-    own_s = took_s.get(best.name) if best is not None else None
     base_s = [took_s.get(name, variants.expected_s(diagnosis)) for name in variants.base_of(diagnosis)]
     round_s = sum(base_s) + (max(base_s) if own_s is None else own_s)
     needed_s = _BUDGET_MARGIN * max(session.charged_s + missing * round_s, diagnosis.budget_s)
-    return f"--budget {math.ceil(needed_s / _BUDGET_STEP_S) * _BUDGET_STEP_S}"
+    return f"use --budget {math.ceil(needed_s / _BUDGET_STEP_S) * _BUDGET_STEP_S}"
 
 
 def _left(diagnosis: Diagnosis) -> str:

@@ -823,6 +823,18 @@ def test_the_most_promising_fix_is_named_after_enough_trials_too() -> None:
     assert f"The most promising is {best.name}" in said(unsure()).text
 
 
+def test_of_a_diagnosis_that_was_interrupted_no_larger_budget_is_asked_for() -> None:
+    state = unsure()
+    *_, last = (number for number, trial in enumerate(state.trials) if trial.variant == AS_WRITTEN)
+    begun = state.trials[: last + 1]
+    trials = (*begun[:-1], begun[-1].model_copy(update={"status": "interrupted", "steps": None}))
+    for ended, advice in (("interrupted", "let it run to its end."), ("budget", "use --budget ")):
+        shown = state.model_copy(update={"trials": trials if ended == "interrupted" else begun})
+        found = conclusion.concluded(shown, said(state), "interrupted" if ended == "interrupted" else "budget")
+        assert "The most promising is" in found.text
+        assert advice in found.text
+
+
 def test_a_wait_of_trials_that_differ_many_times_is_not_decided() -> None:
     arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),)).model_copy(update={"api": "arrays"})
     trials_ms = itertools.chain([569.0], itertools.repeat(13.0))
