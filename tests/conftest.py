@@ -23,6 +23,10 @@ settings.register_profile(
 settings.register_profile("campaign", settings.get_profile("pipeline_bench"), max_examples=200, database=None)
 settings.load_profile("pipeline_bench")
 
+# Most of what is imported and collected lives on, and each collection of garbage looks at it again: a quarter of the
+# time until the first test.
+gc.set_threshold(100_000, 20, 20)
+
 # What the tests watch is not shown among the jobs of whoever runs them, nor does a selftest of theirs reach the tests.
 _own = tempfile.TemporaryDirectory()
 os.environ["XDG_RUNTIME_DIR"] = os.environ["XDG_STATE_HOME"] = _own.name

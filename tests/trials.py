@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pipeline_bench import environment
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.selftest import Part
@@ -29,6 +31,13 @@ def alone(*variants: dict[str, Any], run: dict[str, Any] | None = None, **job: A
     """Return a scenario of these variants without their ceilings, each measured once; `job` is what they share."""
     document = {"name": "test", **job, "run": {"repeats": 1, **(run or {})}, "variants": list(variants)}
     return without_ceilings(resolve(document))
+
+
+def selected(request: pytest.FixtureRequest, parameter: str) -> set[Any]:
+    """Return the values of a parameter for which tests of this file were selected."""
+    items = (item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function))
+    params = (item.callspec.params for item in items if hasattr(item, "callspec"))
+    return {each[parameter] for each in params if parameter in each}
 
 
 def new_session(scenario: Scenario, precision: Precision | None = None) -> Session:

@@ -244,7 +244,7 @@ import os, signal, sys, time
 seen = []
 signal.signal(signal.SIGINT, lambda *_: seen.append(1))
 os.killpg(0, signal.SIGINT)
-time.sleep(1)  # a second one would have come by now
+time.sleep(0.5)  # a second one would have come by now
 sys.exit(8 + len(seen))
 """
 STARTS_LATE = """
@@ -341,7 +341,7 @@ print("ready", flush=True)
 until = time.monotonic() + 30
 while not seen and time.monotonic() < until:
     time.sleep(0.01)
-time.sleep(1)  # a second one would have come by now
+time.sleep(0.5)  # a second one would have come by now
 sys.exit(8 + len(seen))
 """
     (tmp_path / "program.py").write_text(code)

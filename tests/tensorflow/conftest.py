@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,44 @@ def garbage_is_collected() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def files_of_lambdas_are_parsed_once() -> Iterator[None]:
+    """AutoGraph parses the whole file of each lambda that it converts, which takes longer than all the rest of it.
+
+    Here that is done once a file, and of its statements AutoGraph gets those that the lambda can be in.
+    """
+    from tensorflow.python.autograph.pyct import parser
+
+    parse_lambda, parse, line = parser._parse_lambda, parser.parse, threading.local()
+
+    @cache
+    def statements(source: str) -> list[ast.stmt]:
+        return ast.parse(source).body
+
+    def is_around(each: Any, number: int) -> bool:
+        begin: int = min(part.lineno for part in (each, *getattr(each, "decorator_list", ())))
+        end: int = each.end_lineno or number
+        return begin <= number <= end
+
+    def found(of: Any) -> Any:
+        line.number = of.__code__.co_firstlineno
+        try:
+            return parse_lambda(of)
+        finally:
+            line.number = None
+
+    def parsed(source: str, *arguments: Any, **named: Any) -> Any:
+        if (number := getattr(line, "number", None)) is None:
+            return parse(source, *arguments, **named)
+        around = [each for each in statements(source) if is_around(each, number)]
+        return parser.gast.ast_to_gast(ast.Module(around, [])).body
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parser, "_parse_lambda", found)
+        patch.setattr(parser, "parse", parsed)
+        yield
 
 
 @pytest.fixture

@@ -35,6 +35,9 @@ BACKENDS: list[dict[str, Any]] = [
     {"name": "tf_data", "backend": "tf_data", "options": {"parallel_calls": 2}},
 ]
 
+ALIKE, DIFFERENT = [BACKENDS[1], BACKENDS[5]], [*BACKENDS[:1], *BACKENDS[2:5], *BACKENDS[6:]]
+"""Those beside which there is one that is much the same, and the others."""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -66,7 +69,8 @@ def train(
     ("spoil", "backends"),
     [
         pytest.param(truncate, [BACKENDS[0], BACKENDS[-1]], marks=pytest.mark.slow),
-        (garble, BACKENDS),
+        (garble, DIFFERENT),
+        pytest.param(garble, ALIKE, marks=pytest.mark.slow),
     ],
 )
 def test_a_damaged_file_ends_the_trial_and_is_named(
@@ -98,9 +102,12 @@ def test_a_damaged_file_that_was_only_read_ahead_fails_no_trial(run_scenario: Ru
         assert (record.status, record.reason) == ("ok", None), record.variant
 
 
-def test_damaged_files_are_left_out_and_counted(run_scenario: RunScenario, folder: Path) -> None:
+@pytest.mark.parametrize("backends", [DIFFERENT, pytest.param(ALIKE, marks=pytest.mark.slow)])
+def test_damaged_files_are_left_out_and_counted(
+    run_scenario: RunScenario, folder: Path, backends: list[dict[str, Any]]
+) -> None:
     bad = [truncate(folder), garble(folder)]
-    session = train(run_scenario, folder, *BACKENDS, on_error="skip")
+    session = train(run_scenario, folder, *backends, on_error="skip")
     for record in session.trials:
         assert record.status == "ok", (record.variant, record.reason)
         assert record.work is not None

@@ -202,6 +202,7 @@ def test_a_tree_of_processes_does_not_outlive_its_trial(diagnose: Diagnose) -> N
     assert not left_behind()
 
 
+@pytest.mark.usefixtures("briefly")
 def test_the_files_of_the_pipelines_own_cache_are_not_touched(diagnose: Diagnose, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     cache = tmp_path / "cache"

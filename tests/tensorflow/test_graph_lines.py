@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from pipeline_bench.inspection import python_stages
+from pipeline_bench.inspection import graph_lines, python_stages
 from pipeline_bench.model.pipeline import Inspection
 from tests.tensorflow import recorded
 from tests.unit.diagnosis.simulated import cost, inspection
@@ -96,6 +96,12 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     file = tmp_path_factory.mktemp("code") / "code_of_maps.py"
     file.write_text(textwrap.dedent(CODE))
     return recorded.module(file)
+
+
+@pytest.fixture(autouse=True)
+def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes longest is to read what the profiler wrote of each op."""
+    monkeypatch.setattr(graph_lines, "_LONGEST_S", 0.15)
 
 
 def looked_into(code: ModuleType, name: str, folder: Path, *, each_ms: float, seconds: float = 3.0) -> list[Inspection]:

@@ -67,7 +67,7 @@ def test_its_batches_are_several_in_memory_which_come_in_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    "loops", [("while_loop", "keras_fit"), pytest.param(("session", "function", "native"), marks=pytest.mark.slow)]
+    "loops", [("while_loop",), pytest.param(("session", "function", "keras_fit", "native"), marks=pytest.mark.slow)]
 )
 def test_it_trains_as_the_ceiling_does_in_every_loop(run_scenario: RunScenario, loops: tuple[str, ...]) -> None:
     names = {f"{backend} {loop}": (backend, loop) for loop in loops for backend in ("ceiling", "host_ceiling")}

@@ -14,10 +14,15 @@ from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import alone, without_ceilings
+from tests.trials import alone, selected, without_ceilings
 
 STEPS = 40
-CALLS = {"while_loop": 15, "queue, while_loop": 15, "function, many": 15, "keras_fit, many": 20}
+CALLS = [
+    pytest.param("while_loop", 15, marks=pytest.mark.slow),
+    ("queue, while_loop", 15),
+    ("function, many", 15),
+    ("keras_fit, many", 20),
+]
 """Steps a call, where it is more than one."""
 VARIANTS: list[dict[str, Any]] = [
     {"name": "session", "backend": "tf_data"},
@@ -29,24 +34,27 @@ VARIANTS: list[dict[str, Any]] = [
     {"name": "keras_fit", "backend": "tf_data", "loop": {"kind": "keras_fit"}},
     {"name": "keras_fit, many", "backend": "tf_data", "loop": {"kind": "keras_fit", "steps_per_execution": 20}},
 ]
-NAMES = [entry["name"] for entry in VARIANTS]
+BROADER = {"while_loop", "function", "keras_fit"}
+"""Variants beside which the default run has one that is much the same."""
+NAMES = [pytest.param(entry["name"], marks=pytest.mark.slow if entry["name"] in BROADER else ()) for entry in VARIANTS]
 KEPT_CEILINGS = ("function, many",)
 """The variants whose ceilings are run beside them."""
 
 
 @pytest.fixture(scope="module")
-def scenario() -> Scenario:
+def scenario(request: pytest.FixtureRequest) -> Scenario:
     """A numbered source, whose batches are the same in every trial; the ceilings that say nothing new are left out."""
+    asked = {VARIANTS[0]["name"], *selected(request, "name")}
     whole = resolve(
         {
             "name": "loops",
             "source": {"kind": "memory", "batch_size": 16, "features": 32, "samples": 100},
             "model": {"hidden_widths": [16]},
             "run": {"steps": STEPS, "repeats": 1},
-            "variants": VARIANTS,
+            "variants": [entry for entry in VARIANTS if entry["name"] in asked],
         }
     )
-    return without_ceilings(whole, *(whole.variant(name).ceiling for name in KEPT_CEILINGS))
+    return without_ceilings(whole, *(whole.variant(name).ceiling for name in KEPT_CEILINGS if name in asked))
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +110,7 @@ def test_steps_follow_each_other_and_a_wait_is_part_of_its_step(name: str, recor
     assert waits.sum() > 0
 
 
-@pytest.mark.parametrize(("name", "in_a_call"), CALLS.items())
+@pytest.mark.parametrize(("name", "in_a_call"), CALLS)
 def test_the_steps_of_a_call_fill_its_time_without_gaps(
     name: str, in_a_call: int, records: dict[str, TrialRecord]
 ) -> None:

@@ -23,7 +23,7 @@ tf = pytest.importorskip("tensorflow")
 from pipeline_bench.monitoring import ring  # noqa: E402
 from pipeline_bench.monitoring.loop import DatasetMonitor  # noqa: E402
 
-BATCHES = 40
+BATCHES = 24
 DELAY_S = 0.01
 LEAST_NS = 0.98e9 * DELAY_S
 """What so long a sleep takes at the least, whatever else the machine does: two clocks tell it."""
@@ -244,7 +244,7 @@ def test_an_exception_passes_and_the_session_is_written(tmp_path: Path) -> None:
     def failing() -> None:
         with watch as batches:
             for number in batches:
-                _ = 1 // (30 - int(number))
+                _ = 1 // (20 - int(number))
 
     with pytest.raises(ZeroDivisionError):
         failing()
@@ -254,7 +254,7 @@ def test_an_exception_passes_and_the_session_is_written(tmp_path: Path) -> None:
     assert session.scenario.name == "mine"
     assert any("ZeroDivisionError" in note for note in session.notes)
     assert session.trials[0].steps is not None
-    assert session.trials[0].steps.count == 30
+    assert session.trials[0].steps.count == 20
 
 
 def test_the_line_at_the_end_and_the_summary_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,9 +264,9 @@ def test_the_line_at_the_end_and_the_summary_meanwhile(capsys: pytest.CaptureFix
             if int(number) == 20:
                 assert watch.summary.steps == 19
     out = capsys.readouterr().out
-    # Of 40, as the session has it: a tenth is warm-up. Beside other work their number goes on.
-    assert out.startswith(("my job: 36 steps of ", "my job: 36 steps, "))
-    assert watch.summary.steps == 36
+    # Of 24, as the session has it: a tenth is warm-up. Beside other work their number goes on.
+    assert out.startswith(("my job: 21 steps of ", "my job: 21 steps, "))
+    assert watch.summary.steps == 21
     assert "AU at most" in out
     assert out.count("\n") == 1
 

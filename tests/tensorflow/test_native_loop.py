@@ -50,8 +50,8 @@ def test_every_input_in_the_graph_trains_as_it_does_from_python(run_scenario: Ru
         {"name": "queue", "backend": "fifo_queue", **NATIVE},
         {"name": "tf_data", "backend": "tf_data", **NATIVE},
     )
-    session = run_scenario(scenario)
-    found = {record.variant: record for record in session.trials}
+    ceiling = scenario.variant("tf_data").ceiling
+    found = {record.variant: record for record in run_scenario(without_ceilings(scenario, ceiling)).trials}
     reference = found["session"]
     for name in ("queue", "tf_data"):
         record = found[name]
@@ -62,7 +62,7 @@ def test_every_input_in_the_graph_trains_as_it_does_from_python(run_scenario: Ru
         assert record.accuracy.after == pytest.approx(reference.accuracy.after, abs=0.07)
         _see_its_steps(record)
         _see_its_work(record)
-    assert [len(losses(record)) for record in session.trials if record.variant.startswith("ceiling")] == [STEPS, STEPS]
+    assert len(losses(found[str(ceiling)])) == STEPS
 
 
 def _see_its_steps(record: TrialRecord) -> None:

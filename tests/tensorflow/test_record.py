@@ -34,6 +34,11 @@ def labels(recipe: Recipe) -> list[str]:
     return [stage.label for stage in recipe.stages]
 
 
+@functools.cache
+def of_train() -> Recipe:
+    return recorded.recipe("make_dataset")
+
+
 def _text(stage: Stage) -> str:
     return stage.element.text if stage.element is not None else ""
 
@@ -43,7 +48,7 @@ def named(recipe: Recipe, label: str) -> Stage:
 
 
 def test_a_chain_is_told_call_by_call() -> None:
-    recipe = recorded.recipe("make_dataset")
+    recipe = of_train()
     assert labels(recipe) == [
         "range",
         "shuffle",
@@ -68,7 +73,7 @@ def test_a_chain_is_told_call_by_call() -> None:
 
 
 def test_functions_are_told_by_what_they_were_traced_to() -> None:
-    recipe = recorded.recipe("make_dataset")
+    recipe = of_train()
 
     def kind(label: str) -> tuple[bool, bool, bool]:
         function = recorded.function_of(named(recipe, label))
@@ -314,7 +319,7 @@ def test_what_an_older_function_for_apply_was_given_says_whether_it_runs_in_para
 
 
 def test_a_place_ends_where_the_call_ends() -> None:
-    for stage in recorded.recipe("make_dataset").stages:
+    for stage in of_train().stages:
         place = stage.place
         assert place is not None
         assert place.end_line is not None
@@ -322,7 +327,7 @@ def test_a_place_ends_where_the_call_ends() -> None:
         line = recorded.TRAIN.read_bytes().splitlines()[place.end_line - 1]
         assert line[: place.end_column].endswith(b")")
         assert f".{stage.method}(".encode() in line
-    batch = named(recorded.recipe("make_dataset"), "batch").place
+    batch = named(of_train(), "batch").place
     assert batch is not None
     assert batch.text == ".batch(8, drop_remainder=True)"
     assert batch.function == "make_dataset"

@@ -117,7 +117,8 @@ def test_a_queue_leaves_out_what_is_skipped() -> None:
         assert come == kept[:44]
 
 
-def test_a_queue_whose_reader_waits_stops_at_once() -> None:
+@pytest.mark.parametrize("options", [{}, pytest.param({"element": "sample"}, marks=pytest.mark.slow)], ids=str)
+def test_a_queue_whose_reader_waits_stops_at_once(options: dict[str, Any]) -> None:
     """Its thread stands in a read that takes minutes: the input must not wait for it."""
 
     class Waiting(Counted):
@@ -129,8 +130,7 @@ def test_a_queue_whose_reader_waits_stops_at_once() -> None:
                 yield next(stream)
             time.sleep(600)
 
-    for options in ({}, {"element": "sample"}):
-        assert len(carry(FifoQueue(options), Waiting({"batch_size": 4}), 2).batches) == 2
+    assert len(carry(FifoQueue(options), Waiting({"batch_size": 4}), 2).batches) == 2
 
 
 @pytest.mark.parametrize(

@@ -96,13 +96,18 @@ def numbers(source: RecordSource, options: dict[str, Any], batches: int) -> npt.
     return np.concatenate([batch[0] for batch in carry(TfData(options), source, batches).batches])
 
 
-WAYS = [*IN_ORDER, *OUT_OF_ORDER]
+BROADER = {"no_prefetch", "auto", "records_cached", "shuffled", "as_it_comes"}
+"""Ways of which the default run has one with the same options and more, or a trial (of test_trials.py)."""
+WAYS = [
+    pytest.param(entry, id=entry["name"], marks=pytest.mark.slow if entry["name"] in BROADER else ())
+    for entry in [*IN_ORDER, *OUT_OF_ORDER]
+]
 
 
 EPOCHS = 3
 
 
-@pytest.fixture(scope="module", params=WAYS, ids=lambda entry: entry["name"])
+@pytest.fixture(scope="module", params=WAYS)
 def carried(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Carried]:
     """The options of a way, and what it carries of some epochs of four batches each."""
     options = request.param["options"]

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.trials import selected
+
 HEAD = """
 import os, sys; sys.path.append("site-packages"); os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 import numpy as np, keras, tensorflow as tf
@@ -18,7 +20,7 @@ model = keras.Sequential([keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 """
 ZIPPED = (
-    "import time\ndef wait(y): return [time.sleep(1.0), y][1]\n"
+    "import time\ndef wait(y): return [time.sleep(0.5), y][1]\n"
     "slow = data.take(9).map(lambda x, y: (x, tf.numpy_function(wait, [y], tf.float32)))\n"
     "for _ in zip(data, slow, data):\n    with tf.GradientTape() as tape: pass"
 )
@@ -256,7 +258,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "step_beside_a_generator": (
         "from threading import Event\ndraws = Event()\n"
-        "@tf.function\ndef draw(): return draws.set() or Event().wait(3)\n"
+        "@tf.function\ndef draw(): return draws.set() or Event().wait(1.5)\n"
         "def samples():\n    yield 1.0\n    draw()\n"
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\n"
         "for x in tf.data.Dataset.from_generator(samples, tf.float32).prefetch(2): draws.wait() and step(x)",
@@ -635,7 +637,9 @@ BROADER = {
     *("distributed_in_a_graph", "step_of_a_turned_part", "flax", "fit_of_an_iterator", "many_ops_in_a_model", "gan"),
     *("starts_processes", "keras_2_arrays", "keras_2_eager_off", "second_loop", "third_beside", "bare_graph", "within"),
     *("as_numpy", "exits", "raises", "bare_batches", "no_dataset", "interrupted", "evaluates_first", "graph_loop"),
-    *("fit_in_a_callback", "keras_2_num_batches", "keras_2_zip"),
+    *("fit_in_a_callback", "keras_2_num_batches", "keras_2_zip", "loop", "second_fit", "ends_well"),
+    *("graph_loop_where_no_other_trains", "step_of_a_part_and_something_made_of_another", "evaluates_only"),
+    *("graph_loop_of_a_step_that_was_traced", "another_in_each_round"),
 }
 """Scripts beside which the default run has one that is much the same."""
 BARE = {
@@ -648,10 +652,7 @@ BARE = {
 @pytest.fixture(scope="module")
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What is found in each script that a test was selected for."""
-    selected = [
-        each for each in request.session.items if isinstance(each, pytest.Function) and each.path == request.path
-    ]
-    asked = {each.callspec.params["name"] for each in selected if "found" in each.fixturenames}
+    asked = selected(request, "name")
     names = sorted((name for name in SCRIPTS if name in asked), key=lambda name: name.startswith("keras_2"))
     folder = tmp_path_factory.mktemp("scripts")
     files = {"within": "within/__main__.py", "within.train": "within/train.py"}

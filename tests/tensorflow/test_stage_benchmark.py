@@ -52,7 +52,7 @@ class Chain:
 @pytest.fixture
 def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """For what needs no figure that has settled."""
-    monkeypatch.setattr(stage_benchmark, "STAGE_S", 0.2)
+    monkeypatch.setattr(stage_benchmark, "STAGE_S", 0.1)
 
 
 def slow(value: Any) -> Any:
@@ -153,6 +153,7 @@ def test_the_users_own_options_hold_for_each_stage() -> None:
     assert [cost.reason for cost in chain.measured(options=theirs)] == [None, None]
 
 
+@pytest.mark.usefixtures("briefly")
 def test_a_filter_needs_more_elements_than_it_gives() -> None:
     costs = Chain().source("range", numbers).add("filter", lambda data: data.filter(of_odd)).measured()
     # Of the 2nd of every four: what was kept of the source may end anywhere, and be short on a busy machine.
@@ -314,6 +315,7 @@ def test_a_stage_is_waited_for_as_long_as_the_pipelines_own_first_element_took(
     assert costs[0].late is not measured
 
 
+@pytest.mark.usefixtures("briefly")
 def test_a_filter_that_lets_nothing_through_is_told() -> None:
     chain = Chain().source("range", numbers).add("filter", lambda data: data.filter(none))
     costs = chain.add("batch", batched, batch_size=8).measured(6)

@@ -167,7 +167,7 @@ def test_arrays_with_validation_are_measured_without_the_validation() -> None:
 
     class Slow(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
         def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-            time.sleep(0.2)
+            time.sleep(0.05)
 
     callback = StarvationMonitor(out=None, quiet=True)
     network().fit(
@@ -177,7 +177,7 @@ def test_arrays_with_validation_are_measured_without_the_validation() -> None:
     assert callback.session.results[0].input_wait_share.value is not None
     steps = steps_of(callback)
     between_ns = steps.start_ns.unpack()[1:] - steps.end_ns.unpack()[:-1]
-    assert between_ns.sum() >= 2 * 2 * 0.2e9  # two of the three validations, of two batches each, lie between steps
+    assert between_ns.sum() >= 2 * 2 * 0.05e9  # two of the three validations, of two batches each, lie between steps
 
 
 def test_a_models_own_train_step_is_measured() -> None:
@@ -616,7 +616,7 @@ def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_st
 
         model = package.Sequential([package.layers.Dense(1)])
         model.compile("sgd", "mse")
-        model.fit(slowly(0.0), verbose=0, epochs=3, callbacks=[Ends(), *callbacks])
+        model.fit(slowly(0.0, 8), verbose=0, epochs=3, callbacks=[Ends(), *callbacks])
         assert alive
         return any(alive)
 
