@@ -12,6 +12,7 @@ from pipeline_bench.diagnosis.fixes.workers import pools
 from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
 from pipeline_bench.model.edits import SetArgument
+from pipeline_bench.model.events import KEEP
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
@@ -115,11 +116,11 @@ def _processes_left_out(fix: Fix, inspection: Inspection | None) -> int:
 
 
 def seconds_a_trial(session: Session, diagnosis: Diagnosis) -> dict[str, float]:
-    """Return the budget's mean seconds in a trial of each variant that has had one, less its start and fingerprint."""
+    """Return the budget's mean seconds in a trial of each variant that has had one, less what comes once."""
     took_s: dict[str, list[float]] = {}
     for trial in session.trials:
         if trial.variant != variants.INSPECTION:
-            besides_s = trial.start_s(diagnosis.target.is_script) + trial.phase_s("fingerprint")
+            besides_s = trial.start_s(diagnosis.target.is_script) + trial.phase_s("fingerprint") + trial.phase_s(KEEP)
             took_s.setdefault(trial.variant, []).append(trial.took_s - besides_s)
     return {name: fmean(each) for name, each in took_s.items()}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from statistics import fmean
 
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, PROMISING, SHORT_STEP_MS, STEPS_A_CALL, WORTH_REWRITING
 from pipeline_bench.diagnosis import stage_graph, step_times
@@ -19,6 +19,9 @@ _ONE_BATCH = (
     "Each call of fit in the loop trains on one batch, and makes an iterator, callbacks and a history for it. With "
     "steps so short, train_on_batch in its place, which takes the step alone, may be much faster."
 )
+_SETS_MALLOC = (2, 21)
+"""The first version of TensorFlow that does, with each Python that this program runs on."""
+_MOST_FAULTS_LEFT = 0.5
 _MOST_OF_STEP = 0.5
 """From this share of the step on that the model takes, what it makes of strings may be worth a cache."""
 
@@ -79,25 +82,36 @@ def padding(session: Session, inspection: Inspection) -> Iterator[str]:
 def freed_memory(session: Session, inspection: Inspection) -> str:
     """Return what steps take where malloc keeps what is freed; empty where that was not found to be much less.
 
-    In one trial it must be less by more than trials of the same may differ; in several, in each.
+    That is, less than the same steps of another trial take without, also beside the steps before them, and with fewer
+    page faults; by no more than the kernel's CPU time fell, in all threads.
     """
-    found = [trial.kept_memory for trial in session.trials_of(AS_WRITTEN) if trial.kept_memory is not None]
-    least = PROMISING if len(found) > 1 else WORTH_REWRITING
-    if not found or min(each.freeing_ms / each.ms for each in found) < least:
+    sides = {trial.kept_memory.kept: trial.kept_memory for trial in session.trials_of(AS_WRITTEN) if trial.kept_memory}
+    if len(sides) < len((True, False)):
         return ""
-    feeds = inspection.api in ("PyDataset", "generator") or any(
+    kept, freed = sides[True], sides[False]
+    saved_ms = max(0.0, min(freed.ms - kept.ms, freed.kernel_ms - kept.kernel_ms))
+    gain = min(freed.ms / (freed.ms - saved_ms), freed.ms / freed.before_ms * kept.before_ms / kept.ms)
+    if gain < PROMISING or kept.page_faults > _MOST_FAULTS_LEFT * freed.page_faults:
+        return ""
+    more_bytes = kept.more_bytes - freed.more_bytes
+    memory = f", with {units.size(more_bytes)} more memory at least" if more_bytes > 0 else ""
+    settings = f"Start the training with {SETTINGS} in its environment; then diagnose again, with these."
+    return (
+        f"A step has {freed.page_faults:,.0f} page faults, as malloc gives large blocks back to the kernel when they "
+        f"are freed.{_why_freed(session, inspection)} Where it keeps them, a step takes "
+        f"{units.milliseconds(freed.ms - saved_ms)} in place of {units.milliseconds(freed.ms)}{memory}. {settings}"
+    )
+
+
+def _why_freed(session: Session, inspection: Inspection) -> str:
+    """Return what has malloc give back more than it does by itself, as a sentence; empty where that is not known."""
+    is_fed = inspection.api in ("PyDataset", "generator") or any(
         stage.method == "from_generator" for stage in inspection.stages
     )
-    cause = " TensorFlow from 2.21 on sets it to do so as soon as a generator feeds it." * feeds
-    freeing_ms, kept_ms = fmean(each.freeing_ms for each in found), fmean(each.ms for each in found)
-    more_bytes = max(each.more_bytes for each in found)
-    memory = f", with {units.size(more_bytes)} more memory" if more_bytes > 0 else ""
-    return (
-        f"A step has {fmean(each.page_faults for each in found):,.0f} page faults, as malloc gives large blocks back "
-        f"to the kernel when they are freed.{cause} Where it keeps them, a step takes {units.milliseconds(kept_ms)} in "
-        f"place of {units.milliseconds(freeing_ms)}{memory}. Start the training with {SETTINGS} in its environment; "
-        "then diagnose again, with the same."
-    )
+    version = re.match(r"(\d+)\.(\d+)", session.environment.tensorflow or "")
+    if not is_fed or version is None or (int(version[1]), int(version[2])) < _SETS_MALLOC:
+        return ""
+    return f" TensorFlow {version[0]} sets it to do so as soon as a generator feeds it."
 
 
 def short_steps(session: Session, inspection: Inspection, proposed: str | None) -> str:

@@ -31,13 +31,15 @@ class Hello(Data):
 
 
 PhaseName = Literal[
-    "start", "import", "build", "storage", "evaluate", "trace", "train", "inspect", "fill", "fingerprint"
+    "start", "import", "build", "storage", "evaluate", "trace", "train", "inspect", "fill", "fingerprint", "keep"
 ]
 """The parts of a trial: ``storage`` prepares the page cache, ``trace`` is a model's first step, ``fill`` passes over a
-cache, ``fingerprint`` tells which samples arrive. A training that failed is followed by ``inspect``."""
+cache, ``fingerprint`` tells which samples arrive, ``keep`` takes steps with kept memory. A training that failed is
+followed by ``inspect``."""
 IMPORT: Final = "import"
 TRACE: Final = "trace"
 TRAIN: Final = "train"
+KEEP: Final = "keep"
 LONGEST_IMPORT_S = 120.0
 """TensorFlow's import, in a fresh interpreter, takes some seconds, and a minute beside other work: until then it is no
 stall."""
@@ -309,19 +311,22 @@ class InGraph(Data):
 
 
 class KeptMemory(Data):
-    """What a step takes where malloc keeps the memory that is freed, and gives none of it back to the kernel.
+    """What a step takes behind the measured ones, whose steps have many page faults, with the memory kept or not.
 
-    Sent by a trial of a user's pipeline as written whose steps have many page faults, behind its measured steps.
+    With it kept, malloc gives none of what is freed back to the kernel. Sent by the first trials of a user's pipeline
+    as written, which take steps at the same place of the input: the one with, the other one without.
     """
 
     event: Literal["memory"] = "memory"
+    kept: bool
     ms: float
-    freeing_ms: float
-    """As it runs: the measured steps of the same trial, without the first."""
+    before_ms: float
+    """The same of the last steps before these, in which nothing is kept."""
+    kernel_ms: float
+    """CPU time in the kernel in such a step, of all threads."""
     page_faults: float
-    """In a step as it runs, on average."""
     more_bytes: int
-    """By which its peak of memory was higher."""
+    """By which the peak of memory was higher, at least."""
 
 
 class Failed(Data):

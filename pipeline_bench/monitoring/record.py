@@ -129,8 +129,8 @@ class JobRecord:
         self.notes: list[str] = []
         self.remarks: list[str] = []
         self.eager: Eager | None = None
-        self._page_faults: PageFaults | None = None
-        """From when it is seen to train."""
+        self._page_faults: PageFaults | None = None  # from when it is seen to train
+        self._of_steps: tuple[str, ...] = ()  # remarks of the session that was built last
         self.kept: SavedJob | None = None
         self.on_kept: Callable[[], None] = lambda: None
         self._out = out
@@ -190,10 +190,11 @@ class JobRecord:
     def publish(self) -> None:
         """Publish the figures so far (`monitoring.publishing`), at most once a second."""
         self._jax_worked = self._jax_worked or jax_is_at_work()
-        if self._publisher.is_due:
-            log, _ = self.so_far()
-            if self._page_faults is None and log.totals.steps >= LEAST_STEPS:
-                self._page_faults = PageFaults()
+        is_due = self._publisher.is_due
+        log, _ = self.so_far() if is_due or self._page_faults is None else (self.log, None)
+        if self._page_faults is None and log.totals.steps >= LEAST_STEPS:
+            self._page_faults = PageFaults()
+        if is_due:
             totals = self._judged(log.totals)
             self._publisher.publish(totals, self._figures(log, totals), self.buffered())
 
@@ -271,9 +272,8 @@ class JobRecord:
         except PipelineBenchError as error:
             self.problem = error.message
             session = session.model_copy(update={"notes": (*session.notes, error.message)})
-        remarks = (*self.remarks, *self._of_steps(session.results[0]))
         unsaved = None if folder is not None else self.problem
-        self.kept = kept = SavedJob(session, figures, folder, unsaved, remarks)
+        self.kept = kept = SavedJob(session, figures, folder, unsaved, (*self.remarks, *self._of_steps))
         return kept
 
     def _build(self, log: StepLog, course: Course | Passes | None, reason: str | None) -> tuple[Session, int]:
@@ -315,7 +315,8 @@ class JobRecord:
         result = result_of(scenario, trial, self._cores, checked, why, self._device_waits, self.diagnosable)
         if (disturbed := disturbed_note(trial, steps, result)) is not None:
             notes.append(disturbed)
-        notes += self._of_steps(result)
+        self._of_steps = self._remarks_of(result)
+        notes += self._of_steps
         session = Session(
             started_at=self._started_at,
             command=environment.command_line(),
@@ -331,7 +332,7 @@ class JobRecord:
         )
         return session, steps
 
-    def _of_steps(self, result: Result) -> tuple[str, ...]:
+    def _remarks_of(self, result: Result) -> tuple[str, ...]:
         """Return why its steps run in eager code, where they compute for long enough, and what their memory takes."""
         found = () if self._page_faults is None else self._page_faults.remarks()
         if self.eager is None or (result.input_wait_share.value or 0.0) > _EAGER_SHARE:

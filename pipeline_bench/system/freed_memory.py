@@ -3,7 +3,8 @@
 The kernel clears each page of a block that it maps, at the first touch: a page fault. malloc maps blocks from
 M_MMAP_THRESHOLD on; that threshold grows with what is freed, up to 32 MiB, until a program sets it. TensorFlow 2.21
 sets it to 128 KiB where a `from_generator` begins, with Python 3.11 and later (generator_dataset_op.cc), and Keras 3
-makes one of each PyDataset and generator.
+makes one of each PyDataset and generator. Blocks of more than 64 MiB, which is a thread's whole heap, are mapped
+whatever is set.
 
 Source: mallopt(3), and glibc's manual, "Malloc Tunable Parameters".
 """
@@ -11,30 +12,65 @@ Source: mallopt(3), and glibc's manual, "Malloc Tunable Parameters".
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
+from pathlib import PurePath
+from typing import Any, NamedTuple
 
 _MMAP_MAX, _TOP_PAD = -4, -2
 """Parameters of mallopt: how many blocks may be mapped, and how much more than asked for a heap takes and keeps."""
 _KEPT_BYTES = 64 << 20
-SETTINGS = f"MALLOC_MMAP_MAX_=0 MALLOC_TOP_PAD_={_KEPT_BYTES}"
+_SETTING = "MALLOC_MMAP_MAX_"
+SETTINGS = f"{_SETTING}=0 MALLOC_TOP_PAD_={_KEPT_BYTES}"
 """What has malloc keep what is freed, in the environment that a program starts in."""
 
 
-def page_faults() -> int:
-    """Return for how many pages this process has waited until the kernel made them, those read from a disk left out."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+class Used(NamedTuple):
+    """What this process has used so far."""
+
+    page_faults: int
+    """The pages that it waited for until the kernel had made them, those read from a disk left out."""
+    kernel_s: float
+    """CPU time in the kernel."""
+    own_s: float
+    """CPU time outside of it."""
+    peak_bytes: int
+    """The most memory at a time."""
 
 
-def peak_bytes() -> int:
-    """Return the most memory that this process had at a time."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def used() -> Used:
+    """Return what this process has used so far."""
+    now = resource.getrusage(resource.RUSAGE_SELF)
+    return Used(now.ru_minflt, now.ru_stime, now.ru_utime, now.ru_maxrss * 1024)
+
+
+def gives_back() -> bool:
+    """Return whether malloc is glibc's, none that was loaded before that, and not told to keep what is freed."""
+    libc = ctypes.CDLL(None)
+    is_glibcs = hasattr(libc, "mallopt") and PurePath(_file_of(libc, libc.malloc)).name.startswith(("libc.", "libc-"))
+    return is_glibcs and _SETTING not in os.environ
 
 
 def keep() -> bool:
-    """Have malloc keep what is freed from now on, as `SETTINGS` do.
+    """Have malloc keep what is freed from now on, as `SETTINGS` do; return whether it takes them."""
+    mallopt = ctypes.CDLL(None).mallopt
+    return bool(mallopt(_TOP_PAD, _KEPT_BYTES) and mallopt(_MMAP_MAX, 0))
 
-    Returns:
-        Whether it does: another C library than glibc has no such parameter.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and bool(mallopt(_TOP_PAD, _KEPT_BYTES) and mallopt(_MMAP_MAX, 0))
+
+class _Symbol(ctypes.Structure):
+    """What dladdr(3) fills."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _file_of(libc: ctypes.CDLL, function: Any) -> str:
+    """Return the file of the library that a function of C is in; empty where that is not known."""
+    found, dladdr = _Symbol(), getattr(libc, "dladdr", None)
+    if dladdr is None or not dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(found)):
+        return ""
+    return os.fsdecode(found.file or b"")

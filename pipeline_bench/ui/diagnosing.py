@@ -11,7 +11,7 @@ from rich.text import Text
 from pipeline_bench.analysis.speedups import beyond_ceiling, excludes_gain
 from pipeline_bench.analysis.thresholds import LONG_STARTS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
-from pipeline_bench.model.events import TRACE, TRAIN
+from pipeline_bench.model.events import KEEP, TRACE, TRAIN
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
@@ -39,6 +39,7 @@ _PHASES = {
     TRACE: "the model's first step",
     "fill": "filling the cache",
     "fingerprint": "recording its samples",
+    KEEP: "steps with kept memory",
 }
 _STYLES = {"faster": "green", "slower": "yellow", "refused": "red", "failed": "red"}
 

@@ -1,28 +1,30 @@
 """What steps take where malloc keeps the memory that is freed: some steps more, behind the measured ones of a trial.
 
-They go on in the same process with the same input, so that nothing else differs, and no other trial is needed. There
-is no way back within a process: what malloc has kept serves all later steps, whatever it is told.
+Another trial takes the same steps without: later steps may be shorter by themselves. There is no way back within a
+process: what malloc has kept serves all later steps, whatever it is told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import fmean
-from typing import Protocol
+from time import monotonic_ns
+from typing import NamedTuple, Protocol
 
-from pipeline_bench.errors import UserCodeError
-from pipeline_bench.model.events import KeptMemory
+from pipeline_bench.model.events import KEEP, KeptMemory
 from pipeline_bench.system import freed_memory
+from pipeline_bench.system.freed_memory import Used
 from pipeline_bench.worker.consumers import Alive, Record
+from pipeline_bench.worker.recorder import Recorder
 
 _FAULTS_A_MS = 20
 """Fewer page faults cost little. On a virtual machine of two cores, where 117 a millisecond were measured, keeping the
 memory made a step 1.4 times as fast; 56, 1.1 times."""
-_SETTLING, _STEPS, _LEAST_NS = 2, 3, 5e8
-"""The first steps have batches that were made before, and their own memory made; then come so many, for so long, at
-least."""
-_LONGEST_NS = 3e9
-"""Longer steps are not made for it."""
+_STEPS, _LEAST_NS = 5, 5e8
+"""Of each kind so many steps count, for so long, at least."""
+_SETTLING = 2
+"""The first steps behind have batches that were made before, and where memory is kept their own is made."""
+_LOOK_NS = 5e7
+"""What the process has used is asked no more often."""
 
 
 class _Steps(Protocol):
@@ -32,24 +34,28 @@ class _Steps(Protocol):
         """Return after how many steps the input ended, if it ended before the record did; else None."""
 
 
-def run(steps: _Steps, record: Record, alive: Alive, tell: Callable[[KeptMemory], None] | None) -> int | None:
+def run(
+    steps: _Steps, recorder: Recorder, tell: Callable[[KeptMemory], None], limit_s: float, *, keeps: bool
+) -> int | None:
     """Take a trial's steps; return what `steps` returns of the measured ones.
 
     Args:
         steps: takes them.
-        record: takes the measured ones.
-        alive: called as a sign of life.
-        tell: called with what steps with kept memory take, if the measured ones have many page faults; None: none come.
+        recorder: takes the measured ones.
+        tell: called with what steps behind the measured ones take, if these have many page faults.
+        limit_s: the most that those may take; 0: none are made.
+        keeps: whether malloc keeps in them what is freed.
 
     Raises:
         UserCodeError: what is theirs failed in the measured steps.
     """
-    if tell is None:
-        return steps(record=record, alive=alive)
-    goes_on, ended = GoesOn(record, alive), None
+    alive = recorder.heartbeat
+    if not (limit_s and freed_memory.gives_back()):
+        return steps(record=recorder, alive=alive)
+    goes_on, ended = GoesOn(recorder, lambda: recorder.phase(KEEP), alive, limit_s, keeps), None
     try:
         ended = steps(record=goes_on, alive=alive)
-    except UserCodeError:  # no memory may be left for more
+    except Exception:  # whatever it is, the measured steps count: no memory may be left for more
         if not goes_on.measured:
             raise
     if goes_on.found is not None:
@@ -57,54 +63,101 @@ def run(steps: _Steps, record: Record, alive: Alive, tell: Callable[[KeptMemory]
     return None if goes_on.measured else ended
 
 
-class GoesOn:
-    """A `Record` that goes on with kept memory when the measured steps have ended, if these had many page faults."""
+class _Look(NamedTuple):
+    """What some steps have come to."""
 
-    def __init__(self, record: Record, alive: Alive) -> None:
-        """Record a trial's steps; see `run`."""
-        self._record, self._alive = record, alive
-        self._faults_before: int | None = None
-        """Page faults of this process until the first measured step had ended."""
-        self._more, self._more_ns = 0, 0
-        """The measured steps behind that, and what they took."""
-        self._faults = 0.0
-        """Of one of these."""
-        self._most_before = 0
-        self._kept_ns: list[int] = []
-        """What each step with the memory kept took."""
+    steps: int
+    took_ns: int
+    used: Used
+
+
+class GoesOn:
+    """A `Record` that goes on when the measured steps have ended, if these had many page faults."""
+
+    def __init__(self, record: Record, begins: Callable[[], None], alive: Alive, limit_s: float, keeps: bool) -> None:
+        """Record a trial's steps.
+
+        Args:
+            record: takes the measured steps.
+            begins: called when others begin behind them.
+            alive: called for each of these, as a sign of life.
+            limit_s: see `run`.
+            keeps: likewise.
+        """
+        self._record, self._begins, self._alive, self._limit_s, self._is_keeping = record, begins, alive, limit_s, keeps
+        self._steps = self._took_ns = 0
+        """Since the trial began, or since the steps began that are compared."""
+        self._looks: list[_Look] = []
+        """At least `_LOOK_NS` apart."""
+        self._before: tuple[_Look, _Look] | None = None
+        """Before and after the last steps before those that are compared."""
+        self._from_ns = 0
+        """When these began."""
         self.measured = False
         """Whether the measured steps have ended."""
         self.found: KeptMemory | None = None
 
     def __call__(self, start_ns: int, end_ns: int, wait_ns: int, loss: float) -> bool:
         """Take a step; False where it was the last one."""
-        if not self.measured:
-            if self._faults_before is None:
-                self._faults_before = freed_memory.page_faults()
-            else:
-                self._more, self._more_ns = self._more + 1, self._more_ns + end_ns - start_ns
-            self.measured = not self._record(start_ns, end_ns, wait_ns, loss)
-            return not self.measured or self._goes_on()
-        self._alive()
-        self._kept_ns.append(end_ns - start_ns)
-        counted_ns = self._kept_ns[_SETTLING:]
-        if len(counted_ns) < _STEPS or sum(counted_ns) < _LEAST_NS:
+        if start_ns < self._from_ns:  # its element was taken before
             return True
+        self._steps, self._took_ns = self._steps + 1, self._took_ns + end_ns - start_ns
+        if self._before is not None:
+            self._alive()
+            return self._compares(self._before)
+        if not self._looks or self._took_ns - self._looks[-1].took_ns >= _LOOK_NS:
+            self._looks.append(self._look())
+        if not self.measured:
+            self.measured = not self._record(start_ns, end_ns, wait_ns, loss)
+            return not self.measured or self._has_time()
+        self._alive()
+        return self._is_worth_it()
+
+    def _look(self) -> _Look:
+        return _Look(self._steps, self._took_ns, freed_memory.used())
+
+    def _has_time(self) -> bool:
+        """Return whether more steps come behind the measured ones: they take no longer than they may."""
+        due = max(0, _STEPS + 1 - self._steps) + _SETTLING + _STEPS
+        if due * self._took_ns / self._steps > self._limit_s * 1e9:
+            return False
+        self._begins()
+        return self._steps == 1 or self._is_worth_it()
+
+    def _is_worth_it(self) -> bool:
+        """Return whether more steps come, for the last ones had many page faults; begin to compare after so many."""
+        now = self._look()
+        long = (each for each in reversed(self._looks) if now.took_ns - each.took_ns >= _LEAST_NS)
+        before = next((each for each in long if now.steps - each.steps >= _STEPS), self._looks[0])
+        faults = now.used.page_faults - before.used.page_faults
+        if faults * 1e6 < _FAULTS_A_MS * (now.took_ns - before.took_ns):
+            return False
+        if now.steps - before.steps < _STEPS:
+            return True
+        self._before, self._from_ns = (before, now), monotonic_ns()
+        self._steps, self._took_ns, self._looks = 0, 0, []
+        return not self._is_keeping or freed_memory.keep()
+
+    def _compares(self, before: tuple[_Look, _Look]) -> bool:
+        if self._steps == _SETTLING:
+            self._looks.append(self._look())
+        if self._steps < _SETTLING + _STEPS or self._took_ns - self._looks[0].took_ns < _LEAST_NS:
+            return True
+        ms, kernel_ms, faults = _of_one(self._looks[0], now := self._look())
         self.found = KeptMemory(
-            ms=fmean(counted_ns) / 1e6,
-            freeing_ms=self._more_ns / self._more / 1e6,
-            page_faults=self._faults,
-            more_bytes=freed_memory.peak_bytes() - self._most_before,
+            kept=self._is_keeping,
+            ms=ms,
+            before_ms=_of_one(*before)[0],
+            kernel_ms=kernel_ms,
+            page_faults=faults,
+            more_bytes=now.used.peak_bytes - before[1].used.peak_bytes,
         )
         return False
 
-    def _goes_on(self) -> bool:
-        """Return whether steps with kept memory are worth their time, and have it kept from now on."""
-        if self._faults_before is None or not self._more:
-            return False
-        step_ns = self._more_ns / self._more
-        self._faults = (freed_memory.page_faults() - self._faults_before) / self._more
-        if step_ns > _LONGEST_NS or self._faults * 1e6 < _FAULTS_A_MS * step_ns:
-            return False
-        self._most_before = freed_memory.peak_bytes()
-        return freed_memory.keep()
+
+def _of_one(before: _Look, after: _Look) -> tuple[float, float, float]:
+    """Return what a step between two looks took, and its CPU time in the kernel, in ms, and its page faults."""
+    steps = after.steps - before.steps
+    kernel_s = after.used.kernel_s - before.used.kernel_s
+    faults = after.used.page_faults - before.used.page_faults
+    return (after.took_ns - before.took_ns) / steps / 1e6, 1e3 * kernel_s / steps, faults / steps

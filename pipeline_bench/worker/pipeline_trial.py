@@ -236,9 +236,11 @@ class PipelineEngine(Engine):
             self._tell(traced_anew=model.traced_anew, traced_anew_s=model.traced_anew_s)
 
     def _take(self, steps: Callable[..., int | None]) -> None:
-        """Take the trial's steps, and in the first two of the pipeline as written some more, with kept memory."""
-        tell = None if self._task.edits or self.trial.repeat > 1 else self.channel.send
-        if (ended := kept_memory.run(steps, self.recorder, self.recorder.heartbeat, tell)) is not None:
+        """Take the trial's steps, and in the first two of the pipeline as written some more; see `kept_memory`."""
+        by_dataset = self._read is None or legacy_keras.backend_of(self._model) == "tensorflow"  # as `fit` reads it
+        keeps, looks = self.trial.repeat == 0, by_dataset and not self._task.edits and self.trial.repeat <= 1
+        limit_s = self._task.limit_s * looks
+        if (ended := kept_memory.run(steps, self.recorder, self.channel.send, limit_s, keeps=keeps)) is not None:
             names = ("element", "elements") if self._task.activity == "drain" else ("batch", "batches")
             self._tell(f"The input ended after {units.count(ended, *names)}: those are all steps.")
 
@@ -273,9 +275,8 @@ class PipelineEngine(Engine):
         return self._model
 
     def _rebuilt(self) -> rebuild.Rebuilt:
-        left_out = [*KEEPING] * self._task.cold
-        if self._task.activity == "ceiling":  # it takes one batch, and any will do
-            left_out.append("shuffle")
+        is_ceiling = self._task.activity == "ceiling"  # it takes one batch, and any will do
+        left_out = [*KEEPING] * self._task.cold + ["shuffle"] * is_ceiling
         self.recorder.doing(REBUILDING)
         made = self._made_again(self.scratch.path, without=left_out)
         self.recorder.doing()
@@ -388,8 +389,7 @@ class PipelineEngine(Engine):
             reason = f"an element takes {took}, which leaves no time to look at its samples"
         else:
             try:
-                # A job begins on a cluster within a second or two, for each pass.
-                through = any(isinstance(edit, DistributeToService) for edit in edits)
+                through = any(isinstance(edit, DistributeToService) for edit in edits)  # each pass begins in 1 to 2 s
                 limit_s = task.limit_s if through else fingerprints.most_s(task.limit_s)
                 stages = () if self._read is not None else self._recipe.stages
                 return fingerprints.of(make, stages, limit_s, recorder.heartbeat)

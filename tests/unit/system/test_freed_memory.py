@@ -2,8 +2,10 @@
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,14 +23,21 @@ def touch():
     ctypes.memset(block, 1, 1 << 25)
     libc.free(block)
 
+gave_back = freed_memory.gives_back()
 if "keep" in sys.argv:
     assert freed_memory.keep()
 ctypes.CDLL(None).mallopt(-3, 1 << 17)  # as TensorFlow's generator_dataset_op does
 touch()
-before = freed_memory.page_faults()
+before = freed_memory.used().page_faults
 for _ in range(10):
     touch()
-print(freed_memory.page_faults() - before)
+print(freed_memory.used().page_faults - before, int(gave_back))
+"""
+
+OTHER = """
+#include <stddef.h>
+extern void *__libc_malloc(size_t);
+void *malloc(size_t size) { return __libc_malloc(size); }
 """
 
 
@@ -39,5 +48,23 @@ def test_blocks_that_are_kept_need_no_new_pages(words: list[str], settings: str,
     done = subprocess.run(
         [sys.executable, "-c", FAULTS, *words], env=environment, capture_output=True, text=True, check=True
     )
-    pages = 10 * (1 << 25) // os.sysconf("SC_PAGE_SIZE")
-    assert (int(done.stdout) < pages / 10) == kept
+    faults, gave_back = map(int, done.stdout.split())
+    assert (faults < 10 * (1 << 25) / os.sysconf("SC_PAGE_SIZE") / 10) == kept
+    assert bool(gave_back) == (settings == "")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler")
+def test_another_malloc_is_told_from_glibcs(tmp_path: Path) -> None:
+    """As jemalloc or tcmalloc, which are loaded before the C library."""
+    source, library = tmp_path / "other.c", tmp_path / "libother.so"
+    source.write_text(OTHER)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    asks = "from pipeline_bench.system import freed_memory; print(freed_memory.gives_back())"
+
+    def told(preload: str) -> str:
+        environment = {**os.environ, "LD_PRELOAD": preload}
+        asked = [sys.executable, "-c", asks]
+        return subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert told("") == str(platform.libc_ver()[0] == "glibc")
+    assert told(str(library)) == "False"
