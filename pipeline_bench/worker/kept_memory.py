@@ -49,10 +49,10 @@ def run(
     Raises:
         UserCodeError: what is theirs failed in the measured steps.
     """
-    alive = recorder.heartbeat
-    if not (limit_s and freed_memory.gives_back()):
-        return steps(record=recorder, alive=alive)
-    goes_on, ended = GoesOn(recorder, lambda: recorder.phase(KEEP), alive, limit_s, keeps), None
+    alive, begins = recorder.heartbeat, lambda: recorder.phase(KEEP)
+    # Also where no more are made: what it costs to record a short element is to fall on all trials alike.
+    goes_on = GoesOn(recorder, begins, alive, limit_s if freed_memory.gives_back() else 0.0, keeps)
+    ended = None
     try:
         ended = steps(record=goes_on, alive=alive)
     except Exception:  # whatever it is, the measured steps count: no memory may be left for more
@@ -119,10 +119,11 @@ class GoesOn:
     def _has_time(self) -> bool:
         """Return whether more steps come behind the measured ones: they take no longer than they may."""
         due = max(0, _STEPS + 1 - self._steps) + _SETTLING + _STEPS
-        if due * self._took_ns / self._steps > self._limit_s * 1e9:
+        if due * self._took_ns / self._steps >= self._limit_s * 1e9:
             return False
-        self._begins()
-        return self._steps == 1 or self._is_worth_it()
+        if goes_on := self._steps == 1 or self._is_worth_it():
+            self._begins()
+        return goes_on
 
     def _is_worth_it(self) -> bool:
         """Return whether more steps come, for the last ones had many page faults; begin to compare after so many."""
