@@ -212,11 +212,11 @@ class JobRecord:
                 return
             began_ns = time.thread_time_ns()
             self._save(*self._build(log, course, _CUT_OFF), log.totals)
-            self._keep_cost_ns += time.thread_time_ns() - began_ns
             self._keep_ns = time.monotonic_ns() + _KEEP_EVERY_NS
         finally:
             self._lock.release()
         self.on_kept()
+        self._keep_cost_ns += time.thread_time_ns() - began_ns
 
     def drop(self) -> None:
         """End the watching of what turned out to be no training; nothing is left of it."""

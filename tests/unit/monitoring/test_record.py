@@ -245,6 +245,22 @@ def test_a_running_job_is_saved_and_in_the_same_folder_at_its_end(
     assert sessions.load(folder) == ended.session
 
 
+def test_what_is_done_with_each_saving_counts_for_how_often_it_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, spent_ns, saved = running(tmp_path, monkeypatch), [0], list[int]()
+    monkeypatch.setattr("time.thread_time_ns", lambda: spent_ns[0])
+
+    def told() -> None:
+        saved.append(spent_ns[0])
+        spent_ns[0] += 10**10  # as by a look at all modules of a large program
+
+    record.on_kept = told
+    for _ in range(3):
+        record.keep()
+    assert len(saved) == 1
+
+
 def test_what_its_memory_takes_is_counted_from_when_it_trains_and_remarked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
