@@ -31,7 +31,8 @@ def test_memory_that_is_made_all_the_time_is_remarked_with_how_to_keep_it(monkey
     assert remarked(monkeypatch, faults=4_000_000, kernel_s=18.0, own_s=54.0) == (
         "25 % of its CPU time is the kernel's, which makes 100,000 pages of memory a second: malloc may give large "
         "blocks back to it when they are freed. With MALLOC_MMAP_MAX_=0 MALLOC_TOP_PAD_=67108864 in its environment it "
-        "keeps those of up to 64 MiB, which takes more memory; `pipeline-bench diagnose` measures what it gains"
+        "keeps those of up to 64 MiB, which takes more memory: run it so too, and `pipeline-bench diff` tells what it "
+        "gains"
     )
     assert remarked(monkeypatch, faults=4_000_000, kernel_s=18.0, own_s=54.0, gives_back=False) == ""
 
