@@ -55,12 +55,13 @@ def program() -> str | None:
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None:
         return str(spec.name).partition(".")[0]
-    return None if file is None else _of_command(Path(file).resolve())
+    return None if file is None else _of_command(file)
 
 
 @functools.cache
-def _of_command(file: Path) -> str | None:
+def _of_command(name: str) -> str | None:
     """Return the package whose function a command calls: installers write ``from package.module import function``."""
+    file = Path(name).resolve()
     if file.parent not in [Path(sysconfig.get_path("scripts", scheme)).resolve() for scheme in _SCHEMES]:
         return None
     try:
