@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -24,10 +25,14 @@ NORMAL_REACH = 1.96
 # Know About the Bootstrap", 2015, section 4.1). Student's t is used instead.
 BOOTSTRAP_FROM_TRIALS = 8
 
-# Of that many ratios, the outer fifths are trimmed: what another program does to some trials moves them by tens of per
-# cent, and a mean follows the few. 20 % is Wilcox's usual choice ("Introduction to Robust Estimation", 2012, ch. 3).
+# Where one of that many ratios stands out, the outer fifths are trimmed: what another program does to some trials moves
+# them by tens of per cent, and a mean follows the few. 20 % is Wilcox's usual choice ("Introduction to Robust
+# Estimation", 2012, ch. 3). Where none does, a trimmed mean would only be less precise.
 TRIMMED_SHARE = 0.2
 _TRIMMED_FROM_ROUNDS = 5
+_STANDS_OUT = 3.5
+"""So many robust standard deviations from the median (Iglewicz and Hoaglin, "How to Detect and Handle Outliers",
+1993)."""
 
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of normal noise over its median absolute deviation (Huber, "Robust Statistics", 1981)."""
@@ -118,17 +123,17 @@ def believe(values: Sequence[float], scatter: float, *, trimmed: bool = False) -
 
     The variance between rounds is estimated from the rounds and from the usual scatter (a scaled inverse chi-squared
     prior with `PRIOR_FREEDOM`): two rounds that agree by chance do not make the interval vanish, and two that differ do
-    not make it endless. From 5 rounds on a trimmed mean's standard error is that of Tukey and McLaughlin (1963).
+    not make it endless. A trimmed mean's standard error is that of Tukey and McLaughlin (1963).
 
     Args:
         values: one a round, at least one.
         scatter: the standard deviation that is usual between rounds.
-        trimmed: leave out the outer fifths of 5 rounds or more. Not for a share: what happens in one round of five
-            may be a property of the input.
+        trimmed: leave out the outer fifths of 5 rounds or more if one of them stands out. Not for a share: what
+            happens in one round of five may be a property of the input.
     """
     array = np.sort(np.asarray(values, dtype=np.float64))
     count = array.size
-    cut = int(TRIMMED_SHARE * count) if trimmed and count >= _TRIMMED_FROM_ROUNDS else 0
+    cut = int(TRIMMED_SHARE * count) if trimmed and count >= _TRIMMED_FROM_ROUNDS and _has_outlier(array) else 0
     kept = array[cut : count - cut]
     freedom = kept.size - 1
     squares = float(np.clip(array, kept[0], kept[-1]).var(ddof=1)) * freedom if freedom else 0.0
@@ -138,6 +143,12 @@ def believe(values: Sequence[float], scatter: float, *, trimmed: bool = False) -
         variance, prior = squares / freedom, 0.0
     error = math.sqrt(variance / count) * count / kept.size
     return Belief(value=float(kept.mean()), scale=error, freedom=prior + freedom, rounds=count)
+
+
+def _has_outlier(values: Floats) -> bool:
+    """Return whether one of the values lies further from their median than noise explains."""
+    deviations = np.abs(values - np.median(values))
+    return bool(deviations.max() > _STANDS_OUT * MAD_TO_SIGMA * float(np.median(deviations)))
 
 
 def usual_scatter(groups: Sequence[Sequence[float]], least: float) -> float:
@@ -190,7 +201,7 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     half = student_reach(array.size - 1, CONFIDENCE) * float(array.std(ddof=1)) / math.sqrt(array.size)
     if array.size < BOOTSTRAP_FROM_TRIALS:
         return (mean - half, mean + half)
-    low, high = _percentile_bootstrap((array,), np.mean, _expanded_confidence(array.size))
+    low, high = _percentile_bootstrap((tuple(values),), np.mean, _expanded_confidence(array.size))
     return (min(low, mean - half), max(high, mean + half))
 
 
@@ -210,8 +221,7 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     For fewer than `BOOTSTRAP_FROM_TRIALS` it is Student's on the logarithms, extended if it does not hold the median.
     """
     if len(values) >= BOOTSTRAP_FROM_TRIALS:
-        array = np.asarray(values, dtype=np.float64)
-        return _percentile_bootstrap((array,), np.median, _expanded_confidence(array.size))
+        return _percentile_bootstrap((tuple(values),), np.median, _expanded_confidence(len(values)))
     return ratio_interval(values, holding=float(np.median(values)))
 
 
@@ -230,7 +240,7 @@ def ratio_interval(ratios: Sequence[float], *, holding: float | None = None) -> 
 
 
 def believe_ratio(ratios: Sequence[float], scatter: float) -> tuple[float, Interval]:
-    """Return the trimmed geometric mean of the rounds' ratios, as `believe` trims, and its 95 % interval.
+    """Return the geometric mean of the rounds' ratios, as `believe` trims it, and its 95 % interval.
 
     Args:
         ratios: one a round, above 0, at least one.
@@ -256,14 +266,17 @@ def student_reach(freedom: float, confidence: float) -> float:
     return float(special.stdtrit(freedom, (1 + confidence) / 2))
 
 
-def _percentile_bootstrap(groups: Sequence[Floats], statistic: Callable[..., Any], confidence: float) -> Interval:
+@functools.lru_cache(maxsize=64)  # after each trial the results are made anew, and most variants have the same trials
+def _percentile_bootstrap(
+    groups: tuple[tuple[float, ...], ...], statistic: Callable[..., Any], confidence: float
+) -> Interval:
     """Return the percentiles of a statistic over resamples of each group by itself, the same ones at every call."""
     from scipy import stats
 
-    if len(groups) == 1 and np.ptp(groups[0]) == 0:
+    if len(groups) == 1 and min(groups[0]) == max(groups[0]):
         return (float(groups[0][0]), float(groups[0][0]))
     low, high = stats.bootstrap(
-        tuple(groups),
+        groups,
         statistic,
         confidence_level=confidence,
         n_resamples=_RESAMPLES,
@@ -331,12 +344,12 @@ def change_interval(before: Sequence[float], after: Sequence[float], confidence:
     half = student_reach(freedom, confidence) * math.sqrt(sum(parts))
     if fewest < BOOTSTRAP_FROM_TRIALS:
         return (middle - half, middle + half)
-
-    def difference(first: Floats, second: Floats, axis: int = -1) -> Any:
-        return np.mean(second, axis=axis) - np.mean(first, axis=axis)
-
-    low, high = _percentile_bootstrap(groups, difference, confidence)
+    low, high = _percentile_bootstrap((tuple(before), tuple(after)), _mean_change, confidence)
     return (min(middle - half, low), max(middle + half, high))
+
+
+def _mean_change(before: Floats, after: Floats, axis: int = -1) -> Any:
+    return np.mean(after, axis=axis) - np.mean(before, axis=axis)
 
 
 def cpu_percents(

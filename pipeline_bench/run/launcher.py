@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -301,6 +302,7 @@ def best_launcher(log: Path) -> tuple[TrialServer, str | None]:
     """
     server = TrialServer(log)
     try:
+        importlib.import_module("scipy.stats")  # the results need it, and the server imports TensorFlow meanwhile
         reason = server.wait_until_ready()
     except BaseException:
         server.close()
