@@ -12,6 +12,7 @@ from pipeline_bench.diagnosis import (
     fixes,
     idea_bounds,
     limits,
+    model_step,
     stage_graph,
     step_times,
     variants,
@@ -168,12 +169,12 @@ def _text(
         return found.text, True
     no_fix = "" if chosen is not None or nothing_to_gain(session) else _of_what_has_no_fix(session, diagnosis)
     says = not no_fix or found.stage is not None
-    ending = _ended(session, diagnosis, chosen, no_fix)
-    is_said = chosen is not None or bool(_promising(session, diagnosis))  # with a fix
+    ending = [*_ended(session, diagnosis, chosen, no_fix)]
+    ending.insert(0 if chosen is None else len(ending), model_step.freed_memory(session, diagnosis.inspection))
     parts = (
         whole_steps.of_a_part(session, diagnosis.inspection),
         found.text * says,
-        whole_steps.whether_it_waits(diagnosis, is_said),
+        whole_steps.whether_it_waits(diagnosis, chosen is not None or bool(_promising(session, diagnosis))),
         *ending,
         *limits.beside_the_fixes(session, diagnosis.inspection, diagnosis.proposal),
         _other_runs(session, diagnosis),

@@ -142,7 +142,6 @@ def beside_the_fixes(session: Session, inspection: Inspection | None, proposed: 
         yield from repeated_draws(inspection)
         yield from idle_shuffles(inspection)
         yield from (from_memory(session, inspection), open_shapes(session, inspection))
-        yield model_step.freed_memory(session, inspection)
         yield model_step.strings(session, inspection)
         yield from model_step.padding(session, inspection)
         yield eager_model(session)

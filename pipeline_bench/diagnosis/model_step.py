@@ -79,14 +79,14 @@ def padding(session: Session, inspection: Inspection) -> Iterator[str]:
             )
 
 
-def freed_memory(session: Session, inspection: Inspection) -> str:
+def freed_memory(session: Session, inspection: Inspection | None) -> str:
     """Return what steps take where malloc keeps what is freed; empty where that was not found to be much less.
 
     That is, less than the same steps of another trial take without, also beside the steps before them, and with fewer
     page faults; by no more than the kernel's CPU time fell, in all threads.
     """
     sides = {trial.kept_memory.kept: trial.kept_memory for trial in session.trials_of(AS_WRITTEN) if trial.kept_memory}
-    if len(sides) < len((True, False)):
+    if len(sides) < len((True, False)) or inspection is None:
         return ""
     kept, freed = sides[True], sides[False]
     saved_ms = max(0.0, min(freed.ms - kept.ms, freed.kernel_ms - kept.kernel_ms))

@@ -133,6 +133,19 @@ def test_random_values_are_compared_by_their_distribution() -> None:
     assert compared(drawn(1000), component(HASHES[::-1], name="1")) == "reordered"
 
 
+def test_what_is_drawn_beside_samples_that_get_it_by_chance_has_no_order() -> None:
+    """A parallel map adds noise to crops and returns both: the noise itself is the same, and comes as its calls do."""
+    noise = tuple(range(64))
+
+    def noisy(first: int, order: int, labels: tuple[int, ...] = HASHES) -> Fingerprint:
+        crops = component(tuple(range(first, first + 64)), is_random=True)
+        return fingerprint(crops, component(noise[::order], is_random=True, name="1"), component(labels, name="2"))
+
+    assert equality.compare(noisy(1000, 1), noisy(5000, -1)).status == "random"
+    assert equality.compare(noisy(1000, 1), noisy(5000, -1, HASHES[::-1])).status == "reordered"
+    assert equality.compare(noisy(1000, 1), noisy(1000, -1)).status == "unequal", "the crops are in their old order"
+
+
 def test_what_was_random_must_stay_so() -> None:
     written = fingerprint(component(HASHES, is_random=True))
     frozen = fingerprint(component(tuple(range(64))))

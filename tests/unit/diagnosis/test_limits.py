@@ -178,6 +178,16 @@ def test_memory_that_malloc_gives_back_is_told_with_how_to_keep_it() -> None:
     ) in said(with_kept_memory(behind(50.0, True), behind(60.0, False))).text
 
 
+def test_kept_memory_is_told_before_that_no_fix_is_proven_and_behind_a_proposal() -> None:
+    found = (behind(50.0, True), behind(60.0, False))
+    nothing_gains, a_cache_gains = (
+        said(diagnose(Machine(python_decode(2.0), step_ms, ceiling_ms=60.0, kept_memory=found))).text
+        for step_ms in (lambda edits: 90.0, lambda edits: 61.0 if edits else 120.0)
+    )
+    assert nothing_gains.index("page faults") < nothing_gains.index("is proven to make it faster")
+    assert a_cache_gains.index("Proposed:") < a_cache_gains.index("page faults")
+
+
 @pytest.mark.parametrize(("version", "told"), [("2.20.1", False), ("2.21.0", True), ("3.0.0-rc1", True), (None, False)])
 def test_a_generator_is_told_as_the_cause_where_tensorflow_does_it(version: str | None, told: bool) -> None:
     state = with_kept_memory(behind(40.0, True), behind(60.0, False), fed_by="from_generator")
