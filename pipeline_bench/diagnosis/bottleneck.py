@@ -8,7 +8,7 @@ from typing import Literal
 from pipeline_bench.analysis.thresholds import DEARER_ALONE, EXPLAINED, HINTED, LEAST_CAUSE
 from pipeline_bench.diagnosis import causes, segments, stage_graph, step_times, whole_steps
 from pipeline_bench.diagnosis.segments import Segments
-from pipeline_bench.diagnosis.stage_graph import named
+from pipeline_bench.diagnosis.stage_graph import named, subject
 from pipeline_bench.diagnosis.step_times import HANDS_ON, Beginning, StepTimes
 from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.diagnosis import Bottleneck, Cause
@@ -152,7 +152,7 @@ def _withheld(inspection: Inspection, costliest: int | None, explained: str, res
     return Bottleneck(
         stage=stage.id,
         share=rest,
-        text=f"{named(stage)}, is the rest: it could not be measured alone ({reason}). {others}.",
+        text=f"{subject(stage)} is the rest: it could not be measured alone ({reason}). {others}.",
     )
 
 
@@ -172,7 +172,7 @@ def _of_beginnings(inspection: Inspection, parts: Segments, times: StepTimes) ->
             advice = f" With `repeat()` at its end and `{steps}` in `fit`, all epochs share one iterator."
         return Bottleneck(text=f"No stage can be named: {waits}.{advice}")
     share = ((times.wait_ms or 0.0) - (times.typical_wait_ms or 0.0)) / (times.as_written_ms or 1.0)
-    text = f"{named(begins.stage)}, {begins.does_first} anything: {waits}.{advice}"
+    text = f"{subject(begins.stage)} {begins.does_first} anything: {waits}.{advice}"
     return _of_epoch(inspection, parts, begins, share, text)
 
 
@@ -191,7 +191,7 @@ def _of_unseen_beginning(inspection: Inspection, parts: Segments, begins: Beginn
     element, elements = ("batch", "batches") if inspection.batch_size is not None else ("element", "elements")
     wait, each, step = map(units.milliseconds, (begins.wait_ms, begins.batch_ms, times.as_written_ms))
     text = (
-        f"{named(begins.stage)}, {begins.does_first} anything: the first {element} of an epoch comes {wait} late, "
+        f"{subject(begins.stage)} {begins.does_first} anything: the first {element} of an epoch comes {wait} late, "
         f"{units.share(share)} of the epoch. Over {begins.of_pass(element, elements)} that is {each} for "
         f"each, beside {step} for a step; the measured steps do not include it.{_only_once(inspection)}"
     )
@@ -208,7 +208,7 @@ def _of_epoch(inspection: Inspection, parts: Segments, begins: Beginning, share:
     if stage is None or unknown or not costs_ns.get(stage.id):
         return Bottleneck(doubt="stages" if late else None, text=f"What limits an epoch is its beginning: {text}")
     cause = causes.find(inspection, parts, stage, inspection.cost(stage.id) or StageCost(stage=stage.id))
-    return Bottleneck(stage=stage.id, share=share, cause=cause, text=f"{named(stage)}, limits an epoch: {text}")
+    return Bottleneck(stage=stage.id, share=share, cause=cause, text=f"{subject(stage)} limits an epoch: {text}")
 
 
 def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stage, ...]:
@@ -248,7 +248,7 @@ def _text(
     """
     stage, as_written_ms, begins = stages[0], times.as_written_ms, step_times.beginning(inspection, times)
     taken, follows = whole_steps.share_of_time(share, inspection, times)
-    head = f"{named(stage)}{_others(stages)}, takes {taken}"
+    head = f"{named(stage)}{_others(stages)}{',' * (stage.place is not None or len(stages) > 1)} takes {taken}"
     text = f"{head}: {causes.words(inspection, parts, stage, cause)}{_costliest_line(stage)}.{follows}"
     text += _alone_and_beside(inspection, parts, stage)
     text += _longer_one(inspection, parts, stages)
@@ -289,7 +289,7 @@ def _fed(buffer: Stage, parts: Segments, times: StepTimes) -> str:
     period, step = map(units.milliseconds, (parts.period_ns / NS_PER_MS, times.as_written_ms))
     return (
         f" The stages take {period}, longer than a step ({step}): all measured steps may have been fed by what "
-        f"{named(buffer)}, held after the model was traced. Once that is empty, a step takes as long as the stages, "
+        f"{subject(buffer)} held after the model was traced. Once that is empty, a step takes as long as the stages, "
         "unless the machine was slower while these were measured. The same may hold for trials of fixes."
     )
 
@@ -378,7 +378,7 @@ def _first_element(inspection: Inspection, begins: Beginning | None, it: str = "
     over = f", which over an epoch of {begins.of_pass()} is {units.milliseconds(begins.batch_ms)} for each"
     over = over if begins.batch_ms else ", and an epoch's last batches come from that buffer"
     over = "" if begins.measured or not begins.batches else over
-    ahead = f"{named(begins.stage)}, {begins.does_first} any"
+    ahead = f"{subject(begins.stage)} {begins.does_first} any"
     return f" {it} takes {first}: {ahead}{over}.{_only_once(inspection)}"
 
 
@@ -389,8 +389,8 @@ def _unmeasured(inspection: Inspection, costliest: int | None) -> str:
         computes = next((stage for stage in late if stage.function is not None), None)
         if computes is None or inspection.stage(costliest).method not in HANDS_ON:
             return ""
-        return f"{named(computes)}, was not measured, because time ran out"
+        return f"{subject(computes)} was not measured, because time ran out"
     for cost in inspection.costs:
         if cost.reason:
-            return f"{named(inspection.stage(cost.stage))}, was not measured alone: {cost.reason.rstrip('.')}"
+            return f"{subject(inspection.stage(cost.stage))} was not measured alone: {cost.reason.rstrip('.')}"
     return f"no stage {'took any time that could be measured' if inspection.costs else 'could be measured alone'}"

@@ -10,7 +10,7 @@ from pipeline_bench.diagnosis import reader_ideas, segments, stage_graph
 from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.ideas import DENSE, SAVED_BY_HALF, Idea, every
 from pipeline_bench.diagnosis.segments import Segments
-from pipeline_bench.diagnosis.stage_graph import named
+from pipeline_bench.diagnosis.stage_graph import subject
 from pipeline_bench.diagnosis.step_times import Beginning
 from pipeline_bench.model.calls import BATCHING, UNCHANGED
 from pipeline_bench.model.diagnosis import RULED_OUT, Attempt
@@ -104,7 +104,7 @@ def of_beginning(
     if most >= max(WORTH_REWRITING, _MUCH_MORE * gained):
         takes = "drops what" if begins.stage.method == "skip" else "is filled with what"
         yield (
-            f"{named(begins.stage)}, {takes} {short(maps[-1])} has made, in each epoch anew. Put it in front of "
+            f"{subject(begins.stage)} {takes} {short(maps[-1])} has made, in each epoch anew. Put it in front of "
             f"{short(maps[0])}{_in_samples(begins.stage, run[run.index(maps[0]) :])}: an epoch would then be at most "
             f"{units.ratio(most)} as fast."
         )
@@ -180,7 +180,7 @@ def _of_whole_numbers(inspection: Inspection) -> Iterator[Idea]:
         if _share_of_bytes(given, _are_whole_pictures) >= _MOST_OF_BYTES:
             yield Idea(
                 (stage.id,),
-                f"{named(stage)}, returns int64, which NumPy makes of dtype=int, in arrays of four axes or more. As "
+                f"{subject(stage)} returns int64, which NumPy makes of dtype=int, in arrays of four axes or more. As "
                 "uint8, if they are pictures, they have an eighth of the memory to go through.",
                 SAVED_BY_HALF,
                 "took half the time",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes import cache_places, workers
-from pipeline_bench.diagnosis.stage_graph import named
+from pipeline_bench.diagnosis.stage_graph import named, subject
 from pipeline_bench.model.calls import BATCHING, HAND_OVER, KEEPING, TAKE_ANY
 from pipeline_bench.model.element_flow import endless_by_itself
 from pipeline_bench.model.pipeline import Inspection, Stage
@@ -111,13 +111,13 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
             of_lines = any(each.method == "TextLineDataset" for each in reader.with_inner())
             yield Idea(
                 alike,
-                f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
-                f"one call: {_PARSE_LINES if of_lines else _PARSE_EXAMPLES}.",
+                f"{subject(stage)} gets one record at a time. If it only parses, batch first and parse a whole batch "
+                f"in one call: {_PARSE_LINES if of_lines else _PARSE_EXAMPLES}.",
             )
         case "from_generator" if _hands_over_small_ones(inspection, stage):
             yield Idea(
                 alike,
-                f"{named(stage)}, gives one small element at a time. Handing one from Python to TensorFlow takes some "
+                f"{subject(stage)} gives one small element at a time. Handing one from Python to TensorFlow takes some "
                 "0.1 to 0.2 ms by itself. Have it give many at once, such as all of a file as arrays, and cut "
                 "these up with unbatch(), which takes less than 0.01 ms an element.",
             )
@@ -128,8 +128,8 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
             )
             yield Idea(
                 alike,
-                f"{named(stage)}, gives one element at a time.{waits} Have it give only what names an element, such as "
-                "a path, and a map with num_parallel_calls make the element; or interleave several generators.",
+                f"{subject(stage)} gives one element at a time.{waits} Have it give only what names an element, such "
+                "as a path, and a map with num_parallel_calls make the element; or interleave several generators.",
             )
         case "interleave" | "flat_map":
             yield from _of_inner_maps(inspection, stage, alike)
@@ -138,7 +138,7 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
             both = (stage.id, behind.id) if behind is not None and behind.method == "flat_map" else (stage.id,)
             yield Idea(
                 both,
-                f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
+                f"{subject(stage)} makes a dataset of every window and passes its elements on one by one. Keep the "
                 "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
 
@@ -159,7 +159,7 @@ def _of_parallel_python(inspection: Inspection, stage: Stage, alike: tuple[int, 
     if cost.cpu_ns <= _OF_ONE_CORE * (cost.elapsed_ns or 0.0):  # else it leaves the lock, as OpenCV and NumPy do
         yield Idea(
             alike,
-            f"{named(stage)}, runs Python, of which one call at a time computes, whatever num_parallel_calls says. "
+            f"{subject(stage)} runs Python, of which one call at a time computes, whatever num_parallel_calls says. "
             "TensorFlow's ops in its place run on all cores; what is the same in each epoch can be made once, before.",
         )
 
@@ -172,7 +172,7 @@ def _of_inner_maps(inspection: Inspection, stage: Stage, alike: tuple[int, ...])
     if inner and one_by_one and cost is not None and cost.calls < _FEW_CALLS and not python:
         yield Idea(
             alike,
-            f"{named(stage)}, has {inner[-1].label} within its function, where one call at a time runs for each file. "
+            f"{subject(stage)} has {inner[-1].label} within its function, where one call at a time runs for each file. "
             "Have the function give the records alone, and put that map behind it, with "
             "num_parallel_calls=tf.data.AUTOTUNE.",
         )
@@ -193,7 +193,7 @@ def _of_random_map(
     if not divided and not inspection.once and not endless_by_itself(inspection.stages, stage.id):
         yield Idea(
             alike,
-            f"{named(stage)}, {differs}, so nothing after it can be cached. If a part of it does not depend on that, "
+            f"{subject(stage)} {differs}, so nothing after it can be cached. If a part of it does not depend on that, "
             "such as decoding, make it a map of its own, with a cache() behind it, in front of any shuffle or repeat: "
             "later epochs then compute only the rest."
             + (f" No trial divided it: {function.undivided}." if function.undivided else "")
@@ -216,7 +216,7 @@ def _of_lost_caches(inspection: Inspection) -> Iterator[Idea]:
         if stage.method == "cache" and stage.left_early is True and not inspection.once:
             yield Idea(
                 tuple(each.id for each in stage_graph.upstream(inspection, stage)),
-                f"{named(stage)}, never fills: each pass ends before the cache has all elements, at a take or at the "
+                f"{subject(stage)} never fills: each pass ends before the cache has all elements, at a take or at the "
                 "end of a shorter input of a zip, and TensorFlow then empties the cache. If each pass may use the same "
                 "elements, put a take() of that many in front of the cache: later epochs then read them from it.",
             )
@@ -237,7 +237,7 @@ def _of_costly_line(inspection: Inspection, stage: Stage, alike: tuple[int, ...]
         differs, then = "may give other batches in each epoch, as its class does something between them, and ", _RANDOM
     yield Idea(
         alike,
-        f"{named(stage)}, {differs}spends {units.share(share)} of its time in {function.costliest}. If that does the "
+        f"{subject(stage)} {differs}spends {units.share(share)} of its time in {function.costliest}. If that does the "
         f"same in every epoch, as reading and decoding do, keep what it gives, in memory or in files{then}.",
         share,
     )
@@ -254,7 +254,7 @@ def _of_drawing_workers(inspection: Inspection) -> Iterator[Idea]:
         if stage.draws and computes and is_users and not processes:
             yield Idea(
                 (stage.id,),
-                f"{named(stage)}, draws random numbers, and Keras starts its worker processes in each epoch anew from "
+                f"{subject(stage)} draws random numbers, and Keras starts its worker processes in each epoch anew from "
                 "the same random state, so that none is tried. Draw them from rng = np.random.default_rng((self.epoch, "
                 "index)), made in each call, with self.epoch counted in on_epoch_end; seed from rng what a library "
                 "draws from. Diagnose again then: processes can be tried.",
@@ -274,7 +274,7 @@ def _of_decoding(inspection: Inspection) -> Iterator[Idea]:
         less = _DECODE_THE_CROP if function.crops_decoded else _DECODE_SMALLER
         if function.decoding_share is None or function.decoding_share >= _COSTLY_SHARE:
             share = 1.0 if function.decoding_share is None else function.decoding_share
-            yield Idea(alike, f"{named(stage)}, decodes whole pictures and then {less}", share)
+            yield Idea(alike, f"{subject(stage)} decodes whole pictures and then {less}", share)
 
 
 def _of_doubles(inspection: Inspection) -> Iterator[Idea]:
@@ -283,7 +283,7 @@ def _of_doubles(inspection: Inspection) -> Iterator[Idea]:
         if stage.function is not None and stage.function.doubles:
             yield Idea(
                 alike,
-                f"{named(stage)}, returns float64, which NumPy makes of uint8 (image / 255.), and which is cast to a "
+                f"{subject(stage)} returns float64, which NumPy makes of uint8 (image / 255.), and which is cast to a "
                 "smaller type later. With float32 from the start (image.astype(np.float32) / 255) it has half the "
                 "memory to go through.",
                 SAVED_BY_HALF,
@@ -302,8 +302,8 @@ def _of_rows(inspection: Inspection) -> Iterator[Idea]:
         if loops and given is not None and given.method in DENSE:
             yield Idea(
                 alike,
-                f"{named(stage)}, goes over the rows of a batch in a loop, as tf.map_fn does. tf.vectorized_map in its "
-                "place computes all of them in each op, where no row depends on another.",
+                f"{subject(stage)} goes over the rows of a batch in a loop, as tf.map_fn does. tf.vectorized_map in "
+                "its place computes all of them in each op, where no row depends on another.",
             )
 
 
@@ -316,8 +316,8 @@ def _of_whole_arrays(inspection: Inspection) -> Iterator[Idea]:
     if cutting:
         yield Idea(
             tuple({each.id for stage in cutting for each in stage_graph.upstream(inspection, stage)}),
-            f"{named(cutting[-1])}, cuts one sample a call from an array that is passed along whole. Keep the array in "
-            "a tensor and batch the positions: one tf.gather in a map then makes a whole batch.",
+            f"{subject(cutting[-1])} cuts one sample a call from an array that is passed along whole. Keep the array "
+            "in a tensor and batch the positions: one tf.gather in a map then makes a whole batch.",
         )
 
 
@@ -335,7 +335,7 @@ def _of_joined_arrays(inspection: Inspection) -> Iterator[Idea]:
         if joins.method == "sample_from_datasets":
             yield Idea(
                 ids,
-                f"{named(joins)}, draws for each row from which array it comes. Repeat each of them, batch it by its "
+                f"{subject(joins)} draws for each row from which array it comes. Repeat each of them, batch it by its "
                 "share of a batch, put these batches together with zip, and join their rows in a map (tf.concat): a "
                 "batch then takes a few calls, and has the same number of rows of each in every step. The zip never "
                 "ends: give fit its steps_per_epoch.",
@@ -343,7 +343,7 @@ def _of_joined_arrays(inspection: Inspection) -> Iterator[Idea]:
         elif all(len(branch) == 1 for branch in branches):
             yield Idea(
                 ids,
-                f"{named(joins)}, puts rows of arrays together one at a time. Give the arrays to one "
+                f"{subject(joins)} puts rows of arrays together one at a time. Give the arrays to one "
                 "from_tensor_slices, as a tuple, and diagnose again: whole batches of rows can then be gathered.",
             )
 
@@ -364,7 +364,7 @@ def _of_padded_rows(inspection: Inspection) -> Iterator[Idea]:
         return  # which are padded behind that already
     yield Idea(
         tuple(each.id for each in stage_graph.upstream(inspection, found.padding)),
-        f"{named(found.padding)}, gives rows of no known size, as where it pads each batch to its longest row: they "
+        f"{subject(found.padding)} gives rows of no known size, as where it pads each batch to its longest row: they "
         "cannot be kept and batched anew. If all have one size, promise it there (tf.ensure_shape); else leave them "
         "ragged there, and pad them (to_tensor()) in a map behind it. Diagnose again then: their samples can be kept.",
     )

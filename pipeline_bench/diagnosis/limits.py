@@ -9,7 +9,7 @@ from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE
 from pipeline_bench.diagnosis import model_step, segments, stage_graph, step_times
 from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.fixes.cache_size import batch_bytes_of, pass_elements, size_bytes_of
-from pipeline_bench.diagnosis.stage_graph import named
+from pipeline_bench.diagnosis.stage_graph import named, subject
 from pipeline_bench.model.calls import BATCHING
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
 from pipeline_bench.model.element import Element
@@ -174,12 +174,12 @@ def overflows(inspection: Inspection, memory_bytes: float) -> Iterator[str]:
             each_bytes = batch_bytes_of(inspection, stage)
             size = f", {units.size(each_bytes)} a batch" if each_bytes else ""
             yield (
-                f"{named(stage)}, stands behind what never ends: it is never full, nothing is ever read from it, and "
+                f"{subject(stage)} stands behind what never ends: it is never full, nothing is ever read from it, and "
                 f"it grows for ever{size}. Put it in front of the repeat and of all that is random, or leave it out."
             )
         elif held_bytes is not None and memory_bytes < held_bytes < math.inf:
             yield (
-                f"{named(stage)}, would hold about {units.size(held_bytes)} in memory, and this machine has "
+                f"{subject(stage)} would hold about {units.size(held_bytes)} in memory, and this machine has "
                 f"{units.size(memory_bytes)}: the training would run out of it. {_LESS_MEMORY[stage.method]}"
             )
 
@@ -276,13 +276,13 @@ def frozen(inspection: Inspection) -> Iterator[str]:
         behind = [each for each in inspection.stages if stage in stage_graph.upstream(inspection, each)]
         if drawn:
             yield (
-                f"{named(stage)}, keeps what {short(drawn[-1])} drew in the first epoch, and gives the same in all "
+                f"{subject(stage)} keeps what {short(drawn[-1])} drew in the first epoch, and gives the same in all "
                 "others. If each epoch is to have its own, draw behind the cache."
             )
         elif mixing and not any(map(_mixes, behind)):
             batched = any(each.method in BATCHING and each.id > mixing[-1].id for each in above)
             yield (
-                f"{named(stage)}, keeps the order that {named(mixing[-1])}, gave in the first epoch"
+                f"{subject(stage)} keeps the order that {named(mixing[-1])}, gave in the first epoch"
                 f"{', and its batches' if batched else ''}, for all others. If each epoch is to have its own, shuffle"
                 f"{' and batch' if batched else ''} behind the cache."
             )
@@ -301,7 +301,7 @@ def repeated_draws(inspection: Inspection) -> Iterator[str]:
         varies = any(stage_graph.may_differ(each) or (each.varies and not _mixes(each)) for each in above)
         if joined is not None and not goes_on and not varies and any(_counts_for_zip(inspection, e) for e in paired):
             yield (
-                f"{named(joined)}, pairs each sample with a number, and the numbers begin anew in each epoch. If they "
+                f"{subject(joined)} pairs each sample with a number, and the numbers begin anew in each epoch. If they "
                 f"are the seeds of {named(stage)}, each sample gets the same random numbers in all epochs. Shuffle the "
                 "samples in front of the zip, or have the map take its seeds from a tf.random.Generator (make_seeds)."
             )
@@ -334,8 +334,8 @@ def idle_shuffles(inspection: Inspection) -> Iterator[str]:
         if is_flag or stage.element is None or not any(each.is_record for each in stage.element.tensors()):
             given = "buffer_size=True counts as 1" if is_flag else "buffer_size=1"
             yield (
-                f"{named(stage)}, shuffles nothing: its buffer holds one element ({given}). If the order is to change, "
-                "give it as many as memory has room for."
+                f"{subject(stage)} shuffles nothing: its buffer holds one element ({given}). If the order is to "
+                "change, give it as many as memory has room for."
             )
 
 

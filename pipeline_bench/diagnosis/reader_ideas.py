@@ -46,7 +46,7 @@ def _of_shuffling_scan(stage: Stage, here: list[Stage]) -> Iterator[Idea]:
     if is_shuffle and not any(each.draws for each in here if each is not stage):  # as where a collator masks words
         yield Idea(
             tuple(each.id for each in here),
-            f"{stage_graph.named(stage)}, shuffles all samples, so nothing after it can be cached. If they fit in "
+            f"{stage_graph.subject(stage)} shuffles all samples, so nothing after it can be cached. If they fit in "
             "memory, make the dataset with shuffle=False and drop_remainder=False, and put unbatch(), cache(), "
             "shuffle() and batch() behind it: later epochs then read the samples from memory. A drop_remainder=True "
             "belongs in that batch(), or each epoch drops the same samples. Where each batch is padded to its longest "

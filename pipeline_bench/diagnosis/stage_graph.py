@@ -26,6 +26,11 @@ def named(stage: Stage) -> str:
     return f"{name}, {one_line(PurePath(stage.place.file).name, NAME)}:{stage.place.line}"
 
 
+def subject(stage: Stage) -> str:
+    """Return the stage as a sentence begins with it: ``map(decode), train.py:31,``; without a place, ``copy``."""
+    return named(stage) + "," * (stage.place is not None)
+
+
 def consumers(inspection: Inspection, stage: Stage) -> list[Stage]:
     """Return the stages that take their elements from this one."""
     return [other for other in inspection.stages if stage.id in other.inputs]

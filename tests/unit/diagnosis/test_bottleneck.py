@@ -23,6 +23,13 @@ def test_a_python_map_is_named_with_its_place_its_share_and_its_cause() -> None:
     )
 
 
+def test_a_stage_without_a_place_in_the_users_code_begins_its_sentence_by_its_name_alone() -> None:
+    looked = python_decode(20.0)
+    stages = tuple(each.model_copy(update={"place": None}) for each in looked.stages)
+    found = find(looked.model_copy(update={"stages": stages}), cores=2, as_written_ms=25.0)
+    assert found.text.startswith("map(decode) takes 80 % of the time between two batches")
+
+
 def test_a_stage_that_takes_far_more_than_the_step_waits_is_said_to_run_beside_the_model() -> None:
     def said(wait_ms: float | None, ceiling_ms: float | None = 15.0) -> str:
         return find(python_decode(20.0), 2, as_written_ms=25.0, ceiling_ms=ceiling_ms, wait_ms=wait_ms).text
