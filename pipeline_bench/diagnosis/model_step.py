@@ -117,8 +117,8 @@ def _why_freed(session: Session, inspection: Inspection) -> str:
 def short_steps(session: Session, inspection: Inspection, proposed: str | None) -> str:
     """Return what has Keras do less for each of a `fit`'s short steps; empty where they are long, or wait for input.
 
-    Keras works for a step while the input makes the next batch, so that less work shortens no step that waits. Of
-    arrays, that wait is Keras' own as well.
+    Keras works for a step while the input makes the next batch, so that less work shortens no step that waits for that.
+    Of arrays, and of an input that alone takes little of a step, most of the wait is for what Keras does around it.
 
     Args:
         session: with its results.
@@ -134,7 +134,9 @@ def short_steps(session: Session, inspection: Inspection, proposed: str | None) 
     wait_share = found.input_wait_share.value
     waits = inspection.api != "arrays" and (wait_share is None or wait_share >= BOUND_SHARE)
     if proposed is None and waits and session.diagnosis is not None and session.diagnosis.bottleneck is not None:
-        waits = session.diagnosis.bottleneck.limits  # else a step waits for what Keras does around the input
+        made_ms = step_times.taken_ms(inspection, elapsed=True)
+        takes_most = made_ms is None or made_ms >= _MOST_OF_STEP * found.step_ms.mean
+        waits = session.diagnosis.bottleneck.limits and takes_most
     has_several = training.steps_a_call == 1 and inspection.cardinality != 1
     if waits or not has_several or found.step_ms.mean >= SHORT_STEP_MS:
         return ""
