@@ -30,11 +30,11 @@ _TRACKS = frozenset(
     | {"comet_ml.Experiment", "aim.Run"}
 )
 _EFFECTS = (
-    ("deletes files", _DELETES),
-    ("downloads", _DOWNLOADS),
-    ("writes files", _WRITES),
-    ("starts programs", _STARTS),
-    ("starts runs of a tracker", _TRACKS),
+    ("delete files", _DELETES),
+    ("download", _DOWNLOADS),
+    ("write files", _WRITES),
+    ("start programs", _STARTS),
+    ("start runs of a tracker", _TRACKS),
 )
 _MOST = 3
 _MOST_MODULES = 50
@@ -48,7 +48,7 @@ _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 
 def side_effects(text: str, beside: Sequence[Path] = ()) -> str:
-    """Return the side effects of a script's calls, `` It downloads: get_file (line 12).``; empty if none is known.
+    """Return the side effects of a script's calls, `` It may download: get_file (line 12).``; empty if none is known.
 
     With those of the modules beside it that it imports, ``rmtree (files.py:3)``; nothing is imported for that.
 
@@ -70,7 +70,7 @@ def side_effects(text: str, beside: Sequence[Path] = ()) -> str:
         return ""
     set_to = ", ".join(f"{name}={value}" for name, value in TRACKERS.items())
     tracked = f" Trials have {set_to}, where you have not set these: they start runs only of other trackers."
-    return f" It {'; '.join(parts)}.{tracked if found[_EFFECTS[-1][0]] else ''}"
+    return f" It may {'; '.join(parts)}.{tracked if found[_EFFECTS[-1][0]] else ''}"
 
 
 def _imported(script: ast.Module, beside: Sequence[Path]) -> dict[Path, ast.Module]:

@@ -294,20 +294,20 @@ def test_python_gives_its_warnings_of_a_script_where_the_script_runs(tmp_path: P
 
 def test_what_a_script_does_before_its_training_is_read_from_its_text() -> None:
     text = "import os, keras\nkeras.utils.get_file('x')\nos.makedirs('a')\nopen('b').read()\n"
-    assert side_effects(text) == " It downloads: get_file (line 2); writes files: makedirs (line 3)."
+    assert side_effects(text) == " It may download: get_file (line 2); write files: makedirs (line 3)."
     assert side_effects("model.fit(data)") == side_effects("model.fit(") == ""
 
 
 def test_a_function_of_the_scripts_own_is_no_download() -> None:
     text = "def load_data(path):\n    return sorted(path)\nx = load_data('new')\ny = mnist.load_data()\n"
-    assert side_effects(text) == " It downloads: load_data (line 4)."
+    assert side_effects(text) == " It may download: load_data (line 4)."
 
 
 def test_a_function_of_a_module_beside_the_script_is_no_download(tmp_path: Path) -> None:
     (tmp_path / "loader").mkdir()
     text = "from loader.files import load_dataset\nfrom datasets import load_dataset as fetched, load_data\n"
     text += "load_dataset('train')\nload_data()\n"
-    assert side_effects(text, [tmp_path]) == " It downloads: load_data (line 4)."
+    assert side_effects(text, [tmp_path]) == " It may download: load_data (line 4)."
     assert "load_dataset (line 3)" in side_effects(text)
 
 
@@ -330,7 +330,7 @@ Loader.download()
 mnist.load_data()
 """
     assert side_effects(text, [tmp_path / "elsewhere", tmp_path]) == (
-        " It downloads: load_data (line 15); writes files: save (line 7), save (line 10)."
+        " It may download: load_data (line 15); write files: save (line 7), save (line 10)."
     )
 
 
@@ -351,43 +351,43 @@ def test_what_the_modules_beside_a_script_do_is_told_with_their_files(tmp_path: 
     if base != ".":
         script = script.replace("from files", "from .files").replace("from sets", "from package.sets")
     assert side_effects(script, [tmp_path] if base == "." else [own, tmp_path]) == (
-        f" It deletes files: rmtree ({Path(base) / 'files.py'}:2); "
-        f"downloads: get_file ({Path(base) / 'sets/fetch.py'}:3); writes files: mkdir (line 5)."
+        f" It may delete files: rmtree ({Path(base) / 'files.py'}:2); "
+        f"download: get_file ({Path(base) / 'sets/fetch.py'}:3); write files: mkdir (line 5)."
     )
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("open('a', 'w')", "writes files: open (line 2)"),
-        ("Path('a').open(mode='ab')", "writes files: open (line 2)"),
-        ("json.dump(config, file)", "writes files: dump (line 2)"),
-        ("np.save('a', x)", "writes files: save (line 2)"),
+        ("open('a', 'w')", "write files: open (line 2)"),
+        ("Path('a').open(mode='ab')", "write files: open (line 2)"),
+        ("json.dump(config, file)", "write files: dump (line 2)"),
+        ("np.save('a', x)", "write files: save (line 2)"),
         ("print(yaml.dump(config, indent=2))", ""),
-        ("weights.dump('weights.pkl')", "writes files: dump (line 2)"),
-        ("yaml.dump(config, stream=file)", "writes files: dump (line 2)"),
-        ("subprocess.run(['make'])", "starts programs: subprocess.run (line 2)"),
-        ("requests.get(url)", "downloads: requests.get (line 2)"),
+        ("weights.dump('weights.pkl')", "write files: dump (line 2)"),
+        ("yaml.dump(config, stream=file)", "write files: dump (line 2)"),
+        ("subprocess.run(['make'])", "start programs: subprocess.run (line 2)"),
+        ("requests.get(url)", "download: requests.get (line 2)"),
         (
             "tensorflow_hub.load(url); hub.load(url); tfds.load('mnist')",
-            "downloads: hub.load (line 2), tfds.load (line 2)",
+            "download: hub.load (line 2), tfds.load (line 2)",
         ),
         (
             "keras_hub.models.Backbone.from_preset('tiny'); kagglehub.dataset_download('a/b')",
-            "downloads: from_preset (line 2), dataset_download (line 2)",
+            "download: from_preset (line 2), dataset_download (line 2)",
         ),
-        ("mlflow.start_run()", "starts runs of a tracker: mlflow.start_run (line 2)"),
+        ("mlflow.start_run()", "start runs of a tracker: mlflow.start_run (line 2)"),
         ("open('w'); open('a', 'rb'); json.load(file); options.get('a'); app.run(main)", ""),
-        ("os.remove('a'); names.remove('a'); frame.rename(columns=short)", "deletes files: os.remove (line 2)"),
+        ("os.remove('a'); names.remove('a'); frame.rename(columns=short)", "delete files: os.remove (line 2)"),
         (
             "os.mkdir('a'); os.mkdir('b'); np.save('c', x); np.save('d', x); x = 5; shutil.rmtree('log')",
-            "deletes files: rmtree (line 2); writes files: mkdir (line 2), mkdir (line 2), save (line 2) and 1 more",
+            "delete files: rmtree (line 2); write files: mkdir (line 2), mkdir (line 2), save (line 2) and 1 more",
         ),
     ],
 )
 def test_what_a_call_of_a_script_does_is_known_by_its_name(call: str, said: str) -> None:
     told = side_effects(f"import json\n{call}\n")
-    assert told.startswith(f" It {said}.") if said else told == ""
+    assert told.startswith(f" It may {said}.") if said else told == ""
     assert ("WANDB_MODE=disabled" in told) is ("tracker" in told)
 
 
@@ -407,7 +407,7 @@ class Saving(Callback):
     def on_epoch_end(self, epoch, logs=None): self.model.save("d")
     def on_saved(self): np.savez("e")
 """
-    assert side_effects(text) == " It writes files: open (line 3), dump (line 11), savez (line 14)."
+    assert side_effects(text) == " It may write files: open (line 3), dump (line 11), savez (line 14)."
 
 
 @pytest.mark.parametrize("files", [("__init__.py", "__main__.py"), ("__main__.py",)])
