@@ -25,6 +25,8 @@ _EPOCHS_COMPARED = 2
 """What a call is given may stand for something else in the next epoch, as a place in a list that is shuffled."""
 WORTH = 0.15
 """Of the time of a batch: what a call takes at least that is worth keeping."""
+_LEAST_CALL_NS = 10_000
+"""Of one call: a shorter one, as the split of a line, takes no longer than to look up what it gave."""
 _LEAST_TIMED_NS = 50_000_000
 """Batches are timed for so long at least: another program may have the core for several ms of one."""
 _ALONE = 1.05
@@ -96,7 +98,11 @@ class _Search:
         under_way: list[_Look] = []
         self._looks = {call: _Look(under_way) for call in calls}
         batch_ns = _made_with(self._looks, self._taker, self._end_s, self._alive) if self._looks else 1
-        timed = {call: look for call, look in self._looks.items() if look.calls and not look.refused}
+        timed = {
+            call: look
+            for call, look in self._looks.items()
+            if look.calls and not look.refused and look.spent_ns >= _LEAST_CALL_NS * look.calls
+        }
         self._share = share = {call: look.spent_ns / batch_ns for call, look in timed.items()}
         # A call alone is the smaller change, where the assignments around it take little beside it.
         ranked = sorted(share, key=lambda call: share[call] * (1.0 if call.variable else _ALONE), reverse=True)
