@@ -399,6 +399,20 @@ def test_the_ceiling_steps_on_one_batch_of_the_dataset() -> None:
     assert not found, "without a GPU nothing is copied"
 
 
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [(11, [4, 3, 4, 4, 3, 4, 4, 3]), (12, [4] * 8), (4 * 40 + 1, [4] * 8)],
+    ids=["a smaller last one", "all of a size", "many in a pass"],
+)
+def test_the_last_batch_of_a_short_pass_takes_its_turn_in_the_ceiling(samples: int, expected: list[int]) -> None:
+    """Of 3 batches of 64 and one of 8, the model alone took longer than the steps with a pipeline in front of it."""
+    data = tf.data.Dataset.range(samples).map(lambda x: (x, x)).batch(4)
+    sizes: list[int] = []
+    step = consumers.step_of(lambda batch: sizes.append(len(batch[0])))
+    assert not list(model_ceiling.run(data, step, Steps(6)))
+    assert sizes[:8] == expected
+
+
 def test_the_ceiling_steps_on_a_batch_with_parts_that_have_no_shape() -> None:
     data = tf.data.Dataset.range(4).map(lambda x: (x, None)).repeat()
     steps = Steps(3)
