@@ -413,6 +413,13 @@ def test_the_last_batch_of_a_short_pass_takes_its_turn_in_the_ceiling(samples: i
     assert sizes[:8] == expected
 
 
+def test_a_later_batch_that_fails_leaves_the_ceiling_its_first_one() -> None:
+    sizes: list[int] = []
+    data = tf.data.Dataset.range(11).map(lambda x: 1 // (8 - x)).batch(4)
+    assert not list(model_ceiling.run(data, consumers.step_of(lambda batch: sizes.append(len(batch))), Steps(3)))
+    assert set(sizes) == {4}
+
+
 def test_the_ceiling_steps_on_a_batch_with_parts_that_have_no_shape() -> None:
     data = tf.data.Dataset.range(4).map(lambda x: (x, None)).repeat()
     steps = Steps(3)
