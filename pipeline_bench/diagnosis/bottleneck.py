@@ -248,7 +248,7 @@ def _text(
     """
     stage, as_written_ms, begins = stages[0], times.as_written_ms, step_times.beginning(inspection, times)
     taken, follows = whole_steps.share_of_time(share, inspection, times)
-    head = f"{named(stage)}{_others(stages)}{',' * (stage.place is not None or len(stages) > 1)} takes {taken}"
+    head = f"{subject(stage, _others(stages))} takes {taken}"
     text = f"{head}: {causes.words(inspection, parts, stage, cause)}{_costliest_line(stage)}.{follows}"
     text += _alone_and_beside(inspection, parts, stage)
     text += _longer_one(inspection, parts, stages)

@@ -26,9 +26,14 @@ def named(stage: Stage) -> str:
     return f"{name}, {one_line(PurePath(stage.place.file).name, NAME)}:{stage.place.line}"
 
 
-def subject(stage: Stage) -> str:
-    """Return the stage as a sentence begins with it: ``map(decode), train.py:31,``; without a place, ``copy``."""
-    return named(stage) + "," * (stage.place is not None)
+def subject(stage: Stage, beside: str = "") -> str:
+    """Return the stage as a sentence begins with it: ``map(decode), train.py:31,``; without a place, ``copy``.
+
+    Args:
+        stage: that the sentence is about.
+        beside: what is said of others behind its name; empty if nothing is.
+    """
+    return named(stage) + beside + "," * (stage.place is not None or bool(beside))
 
 
 def consumers(inspection: Inspection, stage: Stage) -> list[Stage]:

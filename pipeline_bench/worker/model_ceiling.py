@@ -113,17 +113,22 @@ def run(
     devices, took_ns = _gpus(), list[int]()
     is_open = isinstance(other, Retracing) and static_shapes.are_open(other.promised)
     made, shapes = _taken(dataset, several=len(devices) == 1, looks=is_open, alive=alive)
-    batch = last = _on_device(made[0], devices[0]) if devices else made[0]
+
+    def placed(some: Any) -> Any:
+        return _on_device(some, devices[0]) if devices else some
+
+    batch = last = placed(made[0])
     rest, count = _smaller_last(dataset, made[0], alive) or (None, 1)
     if rest is not None:
-        last = _on_device(rest, devices[0]) if devices else rest
+        last = placed(rest)
     # The last one second: those two steps trace the model, and are not recorded.
     turns = itertools.chain([batch, last], itertools.cycle([*[batch] * (count - 1), last]))
 
-    def timed(batch: Any) -> float:
+    def timed(some: Any) -> float:
         begun_ns = monotonic_ns()
-        loss = step(batch)
-        took_ns.append(monotonic_ns() - begun_ns)
+        loss = step(some)
+        if some is batch:  # what follows steps on that, and is held against it
+            took_ns.append(monotonic_ns() - begun_ns)
         return loss
 
     iterate(lambda: next(turns), timed, record, warmup_s, alive)
@@ -209,6 +214,8 @@ def _smaller_last(dataset: Any, first: Any, alive: Alive) -> tuple[Any, int] | N
     count = int(dataset.cardinality()) if hasattr(dataset, "cardinality") else 0
     if not 1 < count <= _SHORT_PASS:
         return None
+    if all(shape and shape[0] for shape in static_shapes.of_element(dataset.element_spec)):  # promised: of one size
+        return None
     last, begun_ns = first, monotonic_ns()
     try:
         take = passes.batches(dataset)
@@ -219,9 +226,14 @@ def _smaller_last(dataset: Any, first: Any, alive: Alive) -> tuple[Any, int] | N
                 return None
     except Exception:  # an element fails that no step of a ceiling needs
         return None
-    samples, fewer = ({shape[0] for shape in static_shapes.of_element(each) if shape} for each in (first, last))
+    samples, fewer = _leading(first), _leading(last)
     is_smaller = len(samples) == len(fewer) == 1 and (fewer.pop() or 0) < (samples.pop() or 0)
     return (last, count) if is_smaller else None
+
+
+def _leading(of: Any) -> set[int | None]:
+    """Return the leading sizes of an element's tensors."""
+    return {shape[0] for shape in static_shapes.of_element(of) if shape}
 
 
 def _pair_ms(

@@ -413,6 +413,27 @@ def test_the_last_batch_of_a_short_pass_takes_its_turn_in_the_ceiling(samples: i
     assert sizes[:8] == expected
 
 
+def test_what_is_held_against_a_step_of_the_ceiling_is_one_on_its_whole_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held_ns: list[int] = []
+    now_ns = 0
+
+    def step(batch: Any) -> float:
+        nonlocal now_ns
+        now_ns += 20 * len(batch)
+        return 0.0
+
+    def shorter(batch: Any, step: Any, other: Any, shapes: Any, shortest_ns: int, alive: Any) -> list[Any]:
+        held_ns.append(shortest_ns)
+        return []
+
+    monkeypatch.setattr(model_ceiling, "monotonic_ns", lambda: now_ns)
+    monkeypatch.setattr(model_ceiling, "_shorter", shorter)
+    assert not list(model_ceiling.run(tf.data.Dataset.range(5).batch(4), step, Steps(4)))
+    assert held_ns == [20 * 4]
+
+
 def test_a_later_batch_that_fails_leaves_the_ceiling_its_first_one() -> None:
     sizes: list[int] = []
     data = tf.data.Dataset.range(11).map(lambda x: 1 // (8 - x)).batch(4)
