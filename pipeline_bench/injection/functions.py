@@ -17,6 +17,8 @@ from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from pipeline_bench import user_code
+
 
 @dataclass(frozen=True)
 class Call:
@@ -67,7 +69,8 @@ class Functions:
         self._train: WeakKeyDictionary[Any, dict[Any, bool | None]] = WeakKeyDictionary()
         """Whether a function trains with the flags of a call, as far as it was traced here with those; see `train`."""
         self._traced_anew: dict[tuple[str, str], list[int]] = {}
-        """How long each call took that traced a function again though its flags were known, in ns, by its `_place`."""
+        """How long each call took that traced a function again though its flags were known, in ns, by its name and
+        line, ``train.py:12``; no line where that is not known."""
 
     @property
     def outermost(self) -> Any:
@@ -103,7 +106,7 @@ class Functions:
             if not is_known:
                 self._learn(call, was_traced, before)
             elif was_traced and not (before or call.probes):  # an iterator that is watched has a kind of its own
-                self._traced_anew.setdefault(_place(call.function), []).append(time.monotonic_ns() - begun_ns)
+                self._see_traced_anew(call.function, time.monotonic_ns() - begun_ns)
 
     def _learn(self, call: Call, was_traced: bool, before: Sequence[tuple[Call, int]]) -> None:
         """Take in a call that ended, and that may have been traced, within those before it."""
@@ -115,6 +118,17 @@ class Functions:
         if self.train(call) is None:
             for outer, _ in before:
                 self._train.setdefault(outer.function, {}).setdefault(outer.flags, None)
+
+    def _see_traced_anew(self, function: Any, took_ns: int) -> None:
+        """Take in that a call traced a function again; Keras does that to its own, as for a model that it saves."""
+        plain = _plain(function)
+        code, line = getattr(plain, "__code__", None), ""
+        if isinstance(code, CodeType):
+            if user_code.origin(code.co_filename) == "tensorflow":
+                return
+            line = f"{PurePath(code.co_filename).name}:{code.co_firstlineno}"
+        place = str(getattr(plain, "__name__", type(plain).__name__)), line
+        self._traced_anew.setdefault(place, []).append(took_ns)
 
     def forget_traces(self) -> None:
         """Begin to count anew, as in a fork, what is traced again."""
@@ -166,11 +180,9 @@ def _traces(function: Any) -> int:
     return 0 if count is None or type(function).__name__ == _RESTORED else int(count())
 
 
-def _place(function: Any) -> tuple[str, str]:
-    """Return the name of a `tf.function`, and where it is written, ``train.py:12``; empty where that is not known."""
+def _plain(function: Any) -> Any:
+    """Return the function of Python's that a `tf.function` was made of."""
     plain = getattr(function, "python_function", function)
     for _ in range(_WRAPPERS):
         plain = getattr(plain, "__wrapped__", plain)
-    code = getattr(getattr(plain, "__func__", plain), "__code__", None)
-    line = f"{PurePath(code.co_filename).name}:{code.co_firstlineno}" if isinstance(code, CodeType) else ""
-    return str(getattr(plain, "__name__", type(plain).__name__)), line
+    return getattr(plain, "__func__", plain)

@@ -151,14 +151,14 @@ class Watched:
         """Return the dataset of a loop that is traced, a timed one where the loop is watched."""
         return dataset if self._is_in_library or self._may_not_trace() else self._probed(dataset, batch_lines.of_traced)
 
-    def distributed_probe(self) -> Any:
-        """Return the probe of the running or traced loop over a distributed dataset; None: it is not watched."""
+    def distributed_probe(self, data: Any) -> Any:
+        """Return the probe of the running or traced loop over a distributed dataset, None where that is not known."""
         import tensorflow as tf
 
         eager = tf.executing_eagerly()
         if self._is_in_library or (eager and tf.inside_function()) or (not eager and self._may_not_trace()):
             return None
-        loop = self._guarded(lambda: self._loop(batch_lines.of_user if eager else batch_lines.of_traced))
+        loop = self._guarded(lambda: self._loop(batch_lines.of_user if eager else batch_lines.of_traced, data))
         return None if loop is None else loop.probe
 
     def _may_not_trace(self) -> bool:

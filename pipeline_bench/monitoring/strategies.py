@@ -22,8 +22,10 @@ from pipeline_bench.graph_ops import between_stamps
 if TYPE_CHECKING:
     from pipeline_bench.monitoring.probe import Probe
 
-ProbeOf = Callable[[], "Probe | None"]
+ProbeOf = Callable[[Any], "Probe | None"]
+"""Gives the probe of the loop over a distributed dataset, or over one that is not known, None."""
 _PROBE = "_pipeline_bench_probe"
+_DATA = "_pipeline_bench_data"
 _PATCHED = "_pipeline_bench_patched"
 
 
@@ -44,7 +46,7 @@ class _OfThisThread(threading.local):
 _here = _OfThisThread()
 
 
-def _of_no_loop() -> Probe | None:
+def _of_no_loop(_: Any) -> Probe | None:
     return None
 
 
@@ -67,8 +69,8 @@ def patch(input_lib: Any, of_loop: ProbeOf | None = None) -> None:
 
     Args:
         input_lib: TensorFlow's module of that name.
-        of_loop: gives the probe of the loop of the job's own that is running, or traced, and takes from one of them;
-            None where it is not watched.
+        of_loop: gives the probe of the loop of the job's own that is running, or traced, and takes from this dataset,
+            or from one that is not known; None where it is not watched.
     """
     global _of_loop  # noqa: PLW0603 - the module that is patched is global as well
     if of_loop is not None:
@@ -100,7 +102,8 @@ def _probe_of(iterator: Any) -> Probe | None:
 
     # An iterator is asked for once: what it serves is one loop, in whichever of its lines it takes.
     if _PROBE not in iterator.__dict__:
-        probe = iterator.__dict__[_PROBE] = _of_loop()
+        data = iterator.__dict__.get(_DATA, lambda: None)()
+        probe = iterator.__dict__[_PROBE] = _of_loop(data)
         if probe is not None:
             _of_loops.add(probe)
             if tf.executing_eagerly():
@@ -115,6 +118,7 @@ def _begun(plain: Any) -> Any:
         import tensorflow as tf
 
         iterator = plain(self)
+        iterator.__dict__[_DATA] = weakref.ref(self)
         if tf.executing_eagerly():  # which of the loops will take from it is not known yet
             begun = list(_of_loops)
         else:

@@ -177,7 +177,7 @@ def reason(log: TrialLog, status: TrialStatus) -> str | None:
         failed = log.latest(Failed)
         return failed.error if failed else "failed"
     if status == "interrupted":
-        return f"by the user, after {units.count(log.count, 'step')}"
+        return f"after {units.count(log.count, 'step')}"
     return _stall_reason(log) if status == "stalled" else None
 
 

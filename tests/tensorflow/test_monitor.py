@@ -20,7 +20,7 @@ from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 
 tf = pytest.importorskip("tensorflow")
 
-from pipeline_bench.monitoring import ring  # noqa: E402
+from pipeline_bench.monitoring import ring, strategies  # noqa: E402
 from pipeline_bench.monitoring.loop import DatasetMonitor  # noqa: E402
 
 BATCHES = 24
@@ -236,6 +236,22 @@ def test_a_distributed_dataset_says_that_it_is_not_measured() -> None:
     with watch as batches:
         assert len(list(strategy.experimental_distribute_dataset(batches))) == 4
     assert "distributed" in str(watch.summary.reason)
+
+
+def test_loops_of_one_line_are_told_apart_by_the_distributed_datasets_that_they_take_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tensorflow.python.distribute import input_lib
+
+    strategies.patch(input_lib)
+    asked: list[Any] = []
+    monkeypatch.setattr(strategies, "_of_loop", asked.append)
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    training, validation = (strategy.experimental_distribute_dataset(tf.data.Dataset.range(2)) for _ in range(2))
+    for data in (training, validation, training):
+        for _ in data:
+            pass
+    assert [(each is training, each is validation) for each in asked] == [(True, False), (False, True), (True, False)]
 
 
 def test_an_exception_passes_and_the_session_is_written(tmp_path: Path) -> None:

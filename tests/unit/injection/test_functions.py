@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import threading
 from collections.abc import Callable
 
@@ -168,4 +169,15 @@ def test_calls_with_an_iterator_that_is_watched_are_traced_for_each_of_these() -
     for number in range(6):
         with functions.inside(Call.of(epoch, (ProbedIterator(number),), {})):
             epoch._traced += 1
+    assert functions.traced_anew() == []
+
+
+def test_a_function_of_keras_that_it_traces_again_is_not_told_of() -> None:
+    scope: dict[str, Callable[[], None]] = {}
+    exec(compile("def call(): pass", f"{sysconfig.get_path('purelib')}/keras/src/layers/flatten.py", "exec"), scope)
+    functions, call = Functions(threading.local()), Function(scope["call"])
+    call.python_function = scope["call"]  # type: ignore[attr-defined]
+    for _ in range(3):
+        with functions.inside(Call(call)):
+            call._traced += 1
     assert functions.traced_anew() == []
