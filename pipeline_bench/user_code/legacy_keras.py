@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -45,6 +45,16 @@ def steps_a_call(model: Any) -> int:
         variable = model._steps_per_execution
         return 1 if variable is None else int(variable.numpy())
     return int(getattr(model, "steps_per_execution", 1) or 1)
+
+
+@contextmanager
+def one_step_a_call(model: Any) -> Iterator[None]:
+    """Have a method for one batch take it alone; that of Keras 2 would take as many as a call of `fit` does."""
+    before, model._steps_per_execution = model._steps_per_execution, None
+    try:
+        yield
+    finally:
+        model._steps_per_execution = before
 
 
 def is_tuned(model: Any) -> bool:

@@ -121,7 +121,8 @@ def _on_batch(model: Any, does: Does) -> Callable[[Any], Any]:
         if not on_tensorflow:
             batch = tf.nest.map_structure(_as_array, batch)
         x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
-        return method(model, x) if does == "predict" else method(model, x, y, sample_weight=weights)
+        with legacy_keras.one_step_a_call(model) if package is not keras else nullcontext():
+            return method(model, x) if does == "predict" else method(model, x, y, sample_weight=weights)
 
     return step
 

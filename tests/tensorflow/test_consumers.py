@@ -26,6 +26,7 @@ from pipeline_bench.model.events import Copied, InGraph, KnownShapes
 from pipeline_bench.model.job import Eager
 from pipeline_bench.script import loop_step
 from pipeline_bench.tfdata import dataset_graph, describe, iterators, passes, public_api, static_shapes, throughput
+from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.worker import consumers, keras_step, model_ceiling
 
 
@@ -203,6 +204,14 @@ def test_a_keras_model_trains(package: Any, options: dict[str, Any]) -> None:
     assert all(
         0 <= wait <= end - start for wait, start, end in zip(steps.wait_ns, steps.start_ns, steps.end_ns, strict=True)
     )
+
+
+def test_a_distributed_model_of_keras_2_takes_one_batch_however_many_a_call_of_fit_takes() -> None:
+    with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
+        model = compiled(tf_keras, steps_per_execution=4)
+    consumers.train(pairs(), consumers.step_of(model), Steps(30))
+    assert float(model.weights[0].numpy().item()) == pytest.approx(1.0, abs=0.01)
+    assert legacy_keras.steps_a_call(model) == 4
 
 
 def test_what_makes_a_batch_of_its_tensors_is_no_part_of_a_step_where_fit_takes_them_in_a_graph(
