@@ -82,6 +82,22 @@ def make_dataset(training=True):
     ds = ds.batch(4)
     return ds
 """,
+    "maps in arms": """
+def make_dataset(labeled=True, training=True):
+    ds = tf.data.Dataset.range(20)
+    if training:
+        ds = ds.shuffle(20, seed=1)
+        options = tf.data.Options()
+        options.deterministic = True
+        ds = ds.with_options(options)
+    if labeled:
+        ds = ds.map(f)
+    else:
+        ds = ds.map(lambda a: g(f(a)))
+    ds = ds.map(g)
+    ds = ds.batch(4)
+    return ds
+""",
     "walrus and match": """
 def make_dataset(kind="a"):
     if (ds := tf.data.Dataset.range(20).map(f)) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import libcst as cst
 
@@ -110,6 +110,23 @@ def stored_and_used(file: SourceFile, node: cst.CSTNode) -> tuple[set[str], set[
 def stored_in(file: SourceFile, statements: Iterable[cst.CSTNode]) -> set[str]:
     """Return the variables that any of some statements sets, or sets a part of."""
     return {name for each in statements for name in stored_and_used(file, each)[0]}
+
+
+def seen_elsewhere(file: SourceFile, statements: Sequence[cst.CSTNode]) -> set[str]:
+    """Return those variables that some statements set, or a part of, which code that is not in them may read.
+
+    It may not read what a call made for a variable that they alone use: ``options = tf.data.Options()``.
+    """
+    inside = {each for each in file.nodes if any(one in statements for one in file.around(each))}
+    names = [each for each in inside if isinstance(each, cst.Name)]
+
+    def is_own(name: str) -> bool:
+        targets = [each for each in names if each.value == name and isinstance(file.parents[each], cst.AssignTarget)]
+        made = [getattr(file.parents[file.parents[each]], "value", None) for each in targets]
+        is_new = bool(made) and all(isinstance(each, cst.Call) for each in made)
+        return is_new and all(reader in inside for each in targets for reader in file.readers(each))
+
+    return {each for each in stored_in(file, statements) if not is_own(each.partition(".")[0])}
 
 
 def overlapping(stored: Iterable[str], names: Iterable[str]) -> set[str]:

@@ -13,6 +13,7 @@ import libcst as cst
 
 from pipeline_bench.diagnosis.patching import (
     bindings,
+    branches,
     definitions,
     imports,
     kept_samples,
@@ -185,9 +186,10 @@ class Patch:
         other_file, target, before = self._link(other)
         if file is not other_file:
             raise CannotPatchError("the two calls are in different files")
-        if statements.is_in_branch(file, target, chain):
+        ahead = self.stage_calls.calls.get(self._before.get(other, other), (file, None))[1]
+        if chain is not target and branches.is_across(file, ahead, target, chain):
             place = self._place_behind(self._before[other])
-            statements.move_across(file, place, self._chains(number, other), link, before)
+            branches.move_across(file, place, self._chains(number, other), link, before)
         elif chain is not target:
             statements.move_between(file, self._chains(number, other), link, before)
         else:
@@ -246,12 +248,7 @@ class Patch:
         definition, given = self._definition(number), argument_of(call, "map_func")
         name, line = definition.node.name.value, definition.file.lines(definition.node)[0]
         first = self.stage_calls.of(after)[1]
-        chains = self._chains(number, after)
-        others = statements.check_read_once(file, first, chains)
-        own = {bindings.variable(chains[-1].base)}  # which the calls between hand on
-        if stored := bindings.stored_in(file, others) - own:
-            raise CannotPatchError(f"{min(stored)} is set between the two calls")
-        statements.check_calls(file, self._link(number)[2], others)
+        others = branches.check_divided(file, first, self._chains(number, after), self._link(number)[2])
         definition.check_before(first, call)
         called = map_functions.read(file.code(given.value)) if given is not None else None
         ways = function_halves.splits_within if within else function_halves.splits
@@ -268,7 +265,10 @@ class Patch:
         of_called = ("", "") if split.within is None else definition.write_called(split.within, first, call)
         fixed, random = definition.free_names()
         mapped = [split.mapped(half, definition.prefix + name) for half, name in enumerate((fixed, random))]
-        self.insert_after(after, f".map({mapped[0]}, num_parallel_calls=tf.data.AUTOTUNE)")
+        new = f".map({mapped[0]}, num_parallel_calls=tf.data.AUTOTUNE)"
+        self.insert_after(after, new)
+        for each in others:
+            each.insert(len(each.links), Link(new_call(imports.spelled(file, call, new))))
         file.values[given] = expression(mapped[1])
         definition.write_behind({fixed: split.fixed(fixed, of_called[0]), random: split.random(random, of_called[1])})
 
@@ -294,7 +294,7 @@ class Patch:
     def gather_batches(self, source: int, batch: int) -> None:
         """Make a `from_tensor_slices` a `range` of its rows, and put a map that gathers them behind a batch."""
         file, call = self.stage_calls.of(source)
-        statements.check_read_once(file, call, self._chains(batch, source))
+        branches.check_read_once(file, call, self._chains(batch, source))
         given = argument_of(call, "tensors")
         if given is None or given.keyword is not None or not isinstance(call.func, cst.Attribute):
             raise CannotPatchError("what it cuts into slices was not found")

@@ -88,6 +88,18 @@ class Chain:
 
 
 @dataclass(frozen=True)
+class Lifted:
+    """Where a statement is written that is left out in its place: in front of another one, under `tests`, if any.
+
+    `arm`: the ``if`` or ``else`` that it stands in as the file is written, and which made the tests.
+    """
+
+    before: cst.CSTNode
+    tests: Sequence[cst.BaseExpression]
+    arm: cst.If | cst.Else | None
+
+
+@dataclass(frozen=True)
 class Composed:
     """One function in place of the functions of several maps, upstream first.
 
@@ -132,6 +144,8 @@ class SourceFile:
         self.decorators: dict[cst.CSTNode, str] = {}
         """What to put above a definition and the decorators that it has."""
         self.dropped: set[cst.CSTNode] = set()
+        self.lifted: dict[cst.CSTNode, Lifted] = {}
+        """Statements that are dropped, and written elsewhere."""
         self.moved: set[cst.CSTNode] = set()
         """Lines of which all is dropped, and the comments above them stand elsewhere."""
         encoded = text.removeprefix(self.mark).encode()
@@ -198,10 +212,7 @@ class SourceFile:
         block = self.parents[parent] if isinstance(parent, cst.SimpleStatementLine) else parent
         if not isinstance(block, (*BLOCKS, cst.SimpleStatementSuite)):
             return [statement]
-        found: list[cst.CSTNode] = []
-        for each in block.body:
-            found += each.body if isinstance(each, cst.SimpleStatementLine) else [each]
-        return found
+        return statements_of(block)
 
     def line_of(self, statement: cst.CSTNode) -> cst.CSTNode | None:
         """Return what lines can be put in front of, for a statement; None where it does not begin its line."""
@@ -311,6 +322,14 @@ def _parsed(text: str) -> tuple[MetadataWrapper, Mapping[Any, Any], Mapping[cst.
         parents[node] = parent
         waiting += [(each, node) for each in reversed(node.children)]
     return wrapper, wrapper.resolve(ByteSpanPositionProvider), parents
+
+
+def statements_of(block: cst.BaseSuite | cst.Module) -> list[cst.CSTNode]:
+    """Return the statements that stand in a block, of several on a line each."""
+    found: list[cst.CSTNode] = []
+    for each in block.body:
+        found += each.body if isinstance(each, cst.SimpleStatementLine) else [each]
+    return found
 
 
 def expression(text: str) -> cst.BaseExpression:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import warnings
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from pipeline_bench.diagnosis.patching.source_file import (
     Composed,
     SourceFile,
     comment_at,
+    statements_of,
     without_comment,
     without_comments,
 )
@@ -50,6 +52,12 @@ class _Writer(cst.CSTTransformer):
         self.line_ends: dict[cst.CSTNode, str] = {}
         self.orphans: list[cst.EmptyLine] = []
         """Comments above a statement that is left out; they come above the next one."""
+        self.lifted: dict[cst.CSTNode | None, list[cst.CSTNode]] = {}
+        """Statements by the line in front of which they are written."""
+        for statement, place in file.lifted.items():
+            self.lifted.setdefault(file.line_of(place.before), []).append(statement)
+        self.left = {place.arm for place in file.lifted.values() if place.arm is not None}
+        """The arms that they stood in."""
         self.adopted: dict[cst.CSTNode, list[cst.EmptyLine]] = {}
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -58,7 +66,15 @@ class _Writer(cst.CSTTransformer):
         return node not in self.chains and node not in self.file.values
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        original, updated, file = original_node, updated_node, self.file
+        made = self._changed(original_node, updated_node)
+        lifted = [self._lifted(each) for each in self.lifted.get(original_node, ())]
+        if not lifted:
+            return made
+        rest = [] if made is cst.RemovalSentinel.REMOVE else made if isinstance(made, cst.FlattenSentinel) else [made]
+        return cst.FlattenSentinel([*lifted, *rest])
+
+    def _changed(self, original: Any, updated: Any) -> Any:
+        file = self.file
         if original in self.chains:
             return self._chain(self.chains[original])
         if original in file.dropped:
@@ -85,12 +101,9 @@ class _Writer(cst.CSTTransformer):
             updated = updated.with_changes(leading_lines=left)
         if original in self.adopted:
             updated = updated.with_changes(leading_lines=[*self.adopted[original], *updated.leading_lines])
-        if isinstance(original, cst.SimpleStatementLine) and not updated.body:
-            self.orphans = list(updated.leading_lines)
+        updated = self._rest(original, updated)
+        if updated is None:
             return cst.RemoveFromParent()
-        if isinstance(original, cst.SimpleStatementLine) and len(original.body) > len(updated.body):
-            last = updated.body[-1].with_changes(semicolon=original.body[-1].semicolon)
-            updated = updated.with_changes(body=[*updated.body[:-1], last])
         if original in self.line_ends:
             end = _line_end(self.line_ends[original], without_comment(original.trailing_whitespace))
             updated = updated.with_changes(trailing_whitespace=end)
@@ -108,6 +121,39 @@ class _Writer(cst.CSTTransformer):
             before[0] = before[0].with_changes(leading_lines=updated.leading_lines)
             updated = updated.with_changes(leading_lines=())
         return cst.FlattenSentinel([*before, updated, *after]) if before or after else updated
+
+    def _rest(self, original: Any, updated: Any) -> Any:
+        """Return what is left of a statement; None where nothing is."""
+        if isinstance(original, cst.If) and self.left & {original, original.orelse}:
+            rest = _without_empty_arms(updated)
+            adopted = self.adopted.get(original, ()) if rest is None else ()
+            self.orphans += [*adopted, *_comments_in_empty_arms(updated)]
+            return rest
+        if not isinstance(original, cst.SimpleStatementLine) or len(original.body) == len(updated.body):
+            return updated
+        if not updated.body:
+            is_lifted = original.body[0] in self.file.lifted  # with its own comments
+            self.orphans = list(self.adopted.get(original, ()) if is_lifted else updated.leading_lines)
+            return None
+        last = updated.body[-1].with_changes(semicolon=original.body[-1].semicolon)
+        return updated.with_changes(body=[*updated.body[:-1], last])
+
+    def _lifted(self, statement: Any) -> cst.SimpleStatementLine | cst.If:
+        """Return a statement that is written elsewhere, with its comments."""
+        value, line, place = statement.value.visit(self), self.file.parents[statement], self.file.lifted[statement]
+        end: Any = line.trailing_whitespace  # type: ignore[attr-defined]
+        end = _line_end(self.line_ends[line], without_comment(end)) if line in self.line_ends else end
+        above, small = getattr(line, "leading_lines", ()), statement.with_changes(value=value)
+        made, arm = cst.SimpleStatementLine([small], above, end), place.arm
+        if arm is None:
+            return made
+        first, *others = place.tests if len(place.tests) == 1 else map(_bracketed, place.tests)
+        test = functools.reduce(lambda left, right: cst.BooleanOperation(left, cst.And(), right), others, first)
+        is_empty = self.file.dropped.issuperset(statements_of(arm.body))
+        is_gone = is_empty and getattr(arm, "orelse", None) is None
+        header = getattr(arm.body, "header", None) if is_empty else None
+        body = cst.IndentedBlock([made], header or cst.TrailingWhitespace())
+        return cst.If(test, body, leading_lines=arm.leading_lines if is_gone else ())
 
     def _chain(self, chain: Chain) -> cst.BaseExpression:
         made = self._piece(chain.base) if chain.base is chain.top else chain.base.visit(self)
@@ -227,6 +273,40 @@ def _composed(functions: Sequence[Any], unpacked: Sequence[bool], name: str) -> 
         called = function.with_changes(lpar=lpar, rpar=rpar)
         inner, star = cst.Call(called, [cst.Arg(inner, star="*" if star else "")]), next_star
     return cst.parse_expression(f"lambda *{name}: _").with_changes(body=inner)
+
+
+def _comments_in_empty_arms(branch: cst.If) -> list[cst.EmptyLine]:
+    """Return the comments in those arms that `_without_empty_arms` leaves out."""
+    arms = [each for each in (branch, branch.orelse) if each is not None and not each.body.body]
+    gone = [each for each in arms if not isinstance(getattr(each, "orelse", None), cst.If)]
+    return [line for each in gone for line in getattr(each.body, "footer", ()) if line.comment is not None]
+
+
+def _without_empty_arms(branch: cst.If) -> cst.If | None:
+    """Return an ``if`` without an arm that has no statement; None where nothing is left of it."""
+    further = branch.orelse
+    if branch.body.body:
+        is_empty = isinstance(further, cst.Else) and not further.body.body
+        return branch.with_changes(orelse=None) if is_empty else branch
+    if isinstance(further, cst.Else):
+        above, space = [*branch.leading_lines, *further.leading_lines], cst.SimpleWhitespace(" ")
+        spaced = branch.with_changes(whitespace_before_test=space, leading_lines=above)
+        return spaced.with_changes(test=negated(branch.test), body=further.body, orelse=None)
+    return branch if further is not None else None
+
+
+def negated(test: cst.BaseExpression) -> cst.BaseExpression:
+    """Return the condition that holds where another one does not."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return test.expression
+    return cst.UnaryOperation(cst.Not(), _bracketed(test))
+
+
+def _bracketed(test: cst.BaseExpression) -> cst.BaseExpression:
+    """Return a condition with brackets, where others may need them around it."""
+    if test.lpar or not isinstance(test, cst.BooleanOperation | cst.IfExp | cst.Lambda | cst.NamedExpr):
+        return test
+    return test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def is_program(text: str) -> bool:

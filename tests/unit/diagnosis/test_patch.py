@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from textwrap import dedent
@@ -413,8 +414,7 @@ def test_maps_and_a_cache_come_in_front_of_a_shuffle_that_a_condition_decides_on
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        (("ds = ds.shuffle(9)", "ds = ds.map(f) if size else ds"), "ds has other uses"),
-        (("ds = ds.shuffle(9) if size else ds", "ds = ds.map(f) if size else ds"), "in another branch"),
+        (("ds = ds.shuffle(9)", "ds = ds.map(f) if size else ds.take(3)"), "ds has other uses"),
         (("ds = ds.shuffle(9) if size else ds.take(3)", "ds = ds.map(f)"), "in different places"),
         (("ds = ds.shuffle(9) if y.sort() is none else ds", "ds = ds.map(f)"), "y.sort is called between"),
         (("ds = ds.shuffle(9) if (rows := size) else ds", "ds = ds.map(f)"), "it needs rows"),
@@ -427,6 +427,173 @@ def test_a_map_that_one_side_lacks_or_what_decides_may_change_does_not_move_in_f
     code, _ = changed(source, MoveBefore(stage=2, other=1))
     assert code.diff is None
     assert reason in code.text
+
+
+READERS = """
+labeled, repeats, shuffles = 1, 1, 1
+
+def make_dataset():
+    ds = tf.data.Dataset.range(9)
+
+    if repeats: ds = ds.repeat()
+    # mixed
+    if shuffles:
+        ds = ds.shuffle(3)
+        options = tf.data.Options()
+        options.deterministic = False
+        ds = ds.with_options(options)
+
+    # read
+    if labeled:  # for the training
+        ds = ds.map(f, num_parallel_calls=2)  # fast
+    # others
+    else:
+        # without labels
+        ds = ds.map(lambda x: g(x, repeats))
+
+    ds = ds.batch(2)
+    return ds
+"""
+LIFTED = """
+    ds = tf.data.Dataset.range(9)
+    if labeled:  # for the training
+        ds = ds.map(f, num_parallel_calls=2).cache()  # fast
+
+    if repeats: ds = ds.repeat()
+    # mixed
+    if shuffles:
+        ds = ds.shuffle(3)
+        options = tf.data.Options()
+        options.deterministic = False
+        ds = ds.with_options(options)
+
+    # read
+    # others
+    if not labeled:
+        # without labels
+        ds = ds.map(lambda x: g(x, repeats))
+
+    ds = ds.batch(2)
+"""
+
+
+def calls_by_flags(source: str) -> dict[tuple[int, ...], list[Any]]:
+    """The calls for each way in which the flags of `READERS` can be set."""
+    flags = itertools.product((0, 1), repeat=3)
+    return {each: calls(source.replace("= 1, 1, 1", "= {}, {}, {}".format(*each))) for each in flags}
+
+
+def test_a_map_in_an_arm_moves_with_its_condition_and_the_other_arm_stays_as_it_is() -> None:
+    source = FUNCTIONS + READERS
+    code, new = changed(source, MoveBefore(stage=4, other=1), InsertAfter(stage=4, method="cache"))
+    assert code.text == ""
+    assert LIFTED in new
+    mapped, made = ("map", "f", ("num_parallel_calls", 2)), calls_by_flags(new)
+    for flags, written_calls in calls_by_flags(source).items():
+        first, *others = written_calls
+        moved = [first, mapped, ("cache",), *(each for each in others if each != mapped)]
+        assert made[flags] == (moved if flags[0] else written_calls)
+
+
+@pytest.mark.parametrize(
+    ("test", "rest"),
+    [
+        ("not labeled", "labeled"),
+        ("labeled and y or x", "not (labeled and y or x)"),
+        ("(labeled)", "not (labeled)"),
+        ("none != labeled", "not none != labeled"),
+    ],
+)
+def test_the_other_arm_has_the_condition_that_holds_where_that_of_the_moved_one_does_not(test: str, rest: str) -> None:
+    lines = ("labeled = x[0]", "ds = tf.data.Dataset.range(9)", "ds = ds.shuffle(9)")
+    arms = (f"if {test}:", "    ds = ds.map(f)", "else:", "    ds = ds.map(g)")
+    source = in_function(*lines, *arms, "return ds.batch(2)")
+    code, new = changed(source, MoveBefore(stage=2, other=1))
+    assert code.text == ""
+    (above, moved), (behind, left) = [(test, "f"), (rest, "g")] if "not " not in test else [(rest, "g"), (test, "f")]
+    assert f"    if {above}:\n        ds = ds.map({moved})\n    ds = ds.shuffle(9)\n" in new
+    assert f"    if {behind}:\n        ds = ds.map({left})\n    return ds.batch(2)\n" in new
+    written_calls, made = (calls(each.replace("labeled = x[0]", "labeled = x = 0")) for each in (source, new))
+    assert made in (written_calls, [SOURCE, written_calls[2], written_calls[1], BATCH])
+
+
+def test_what_stands_behind_both_arms_comes_behind_each_of_them() -> None:
+    behind = "    ds = ds.map(lambda x: x + 1)\n    ds = ds.batch(2)\n"
+    source = FUNCTIONS + READERS.replace("    ds = ds.batch(2)\n", behind)
+    moves = [MoveBefore(stage=each, other=1) for each in (4, 5)]
+    code, new = changed(source, *moves, InsertAfter(stage=5, method="cache"))
+    assert code.text == ""
+    assert "ds = ds.map(f, num_parallel_calls=2).map(lambda x: x + 1).cache()  # fast\n" in new
+    assert "ds = ds.map(lambda x: g(x, repeats)).map(lambda x: x + 1)\n\n    ds = ds.batch(2)\n" in new
+    added, mapped, made = ("map", "<lambda>"), ("map", "f", ("num_parallel_calls", 2)), calls_by_flags(new)
+    for flags, written_calls in calls_by_flags(source).items():
+        first, *others = written_calls
+        moved = [first, mapped, added, ("cache",), *(each for each in others if each not in (mapped, added))]
+        assert made[flags] == (moved if flags[0] else written_calls)
+
+
+@pytest.mark.parametrize(
+    "mapped",
+    [
+        "if size:\n        ds = ds.map(f)",
+        "if none: pass\n    elif size:\n        ds = ds.map(f)",
+        "ds = ds.map(f) if size else ds",
+        "if size:\n        if y:\n            pass\n        ds = ds.map(f)",
+    ],
+)
+@pytest.mark.parametrize("shuffled", ["ds = ds.shuffle(9)", *SHUFFLED_IF[:2]])
+def test_a_map_that_one_way_lacks_moves_for_the_others_alone(shuffled: str, mapped: str) -> None:
+    source = in_function("ds = tf.data.Dataset.range(9)", shuffled, mapped, "return ds.batch(2)")
+    code, new = changed(source, MoveBefore(stage=2, other=1), InsertAfter(stage=2, method="cache"))
+    assert code.text == ""
+    assert calls(new) == [SOURCE, MAP, ("cache",), ("shuffle", 9), BATCH]
+    none = "[2] * 9, 3,", "[2] * 9, 0,"
+    assert calls(new.replace(*none)) == calls(source.replace(*none))
+
+
+def test_two_maps_of_an_arm_move_together_and_one_behind_a_single_arm_moves_for_all() -> None:
+    arm = ("if size:", "    # read", "    ds = ds.map(f)", "    # again", "    ds = ds.map(g)")
+    source = in_function("ds = tf.data.Dataset.range(9)", SHUFFLED_IF[0], *arm, "ds = ds.map(str)", "return ds")
+    moves = [MoveBefore(stage=each, other=1) for each in (2, 3, 4)]
+    code, new = changed(source, *moves, InsertAfter(stage=4, method="cache"))
+    assert code.text == ""
+    lifted = "    if size:\n        # read\n        ds = ds.map(f).map(g)\n    ds = ds.map(str).cache()\n"
+    assert f"{lifted}    {SHUFFLED_IF[0]}\n    # again\n    return ds\n" in new
+    assert calls(new.replace("[2] * 9, 3,", "[2] * 9, 0,")) == [SOURCE, ("map", "str"), ("cache",)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (("if len(y):", "    ds = ds.map(f)"), "what decides on the later one may change"),
+        (("if (n := size):", "    ds = ds.map(f)"), "what decides on the later one may change"),
+        (("if ds:", "    ds = ds.map(f)"), "what decides on the later one may change"),
+        (("if size:", "    ds = ds.map(f).take(5)"), "in different blocks"),
+        (("if size:", "    total = ds.take(2)", "    ds = ds.map(f)"), "ds has other uses"),
+        (("if none: ds = ds.take(3)", "if size:", "    ds = ds.map(f)"), "ds has other uses"),
+        (("size = 4", "if size:", "    ds = ds.map(f)"), "it needs size"),
+        (("sorted(y)", "if size:", "    ds = ds.map(f)"), "sorted is called between"),
+        (("if y:", "    if size:", "        ds = ds.map(f)"), "in different places"),
+        (("for _ in (1,):", "    ds = ds.map(f)"), "in different blocks"),
+        (("if size: return ds.map(f)",), "in different blocks"),
+    ],
+)
+def test_a_map_stays_in_an_arm_whose_condition_may_be_another_above_or_with_what_may_use_it(
+    lines: tuple[str, ...], reason: str
+) -> None:
+    source = in_function("size = 3", "ds = tf.data.Dataset.range(9)", "ds = ds.shuffle(9)", *lines, "return ds")
+    code, _ = changed(source, MoveBefore(stage=2 + ("total" in source), other=1))
+    assert code.diff is None
+    assert reason in code.text
+
+
+@pytest.mark.parametrize("other", ["pass", "ds = tf.data.Dataset.zip((ds, ds)) if y else ds"])
+def test_a_map_behind_arms_of_which_one_does_not_end_with_a_call_stays(other: str) -> None:
+    arms = ("if size:", "    ds = ds.map(f)", "else:", f"    {other}")
+    source = in_function("ds = tf.data.Dataset.range(9)", "ds = ds.shuffle(9)", *arms, "ds = ds.map(g)", "return ds")
+    code, _ = changed(source, *(MoveBefore(stage=each, other=1) for each in (2, 3)))
+    assert code.diff is None
+    assert "in different blocks" in code.text
 
 
 @pytest.mark.parametrize("ternary", ["ds = ds.map(f) if size else ds", "ds = ds if not size else ds.map(f)"])
@@ -1172,6 +1339,36 @@ def test_a_map_is_divided_across_a_shuffle_that_a_condition_decides_on(ahead: st
     assert calls(new.replace("size = 3", "size = 0")) == [*front, ("map", "load_random"), BATCH]
 
 
+@pytest.mark.parametrize("behind", [(), ("ds = ds.map(str)",)])
+def test_the_first_part_of_a_map_comes_behind_each_arm_in_front_of_it(behind: tuple[str, ...]) -> None:
+    arms, last = ("if size:", "    ds = ds.map(f)", "else:", "    ds = ds.map(g)"), 2 + len(behind)
+    source = divided_across("ds = tf.data.Dataset.range(9)", SHUFFLED_IF[1], *arms, *behind)
+    moves = [MoveBefore(stage=each, other=1) for each in range(2, last + 1)]
+    divided = DivideMap(stage=last + 1, after=last, statements=1), InsertAfter(stage=last, method="cache")
+    code, new = changed(source, *moves, *divided)
+    assert code.text == ""
+    more = [("map", "str") for _ in behind]
+    halves = [("map", "load_fixed", ("num_parallel_calls", -1)), ("map", "load_random")]
+    assert calls(new) == [SOURCE, MAP, *more, halves[0], ("cache",), ("shuffle", 9), halves[1], BATCH]
+    assert calls(new.replace("size = 3", "size = 0")) == [SOURCE, ("map", "g"), *more, *halves, BATCH]
+
+
+def test_a_map_of_one_side_is_not_divided_as_its_first_part_would_run_for_the_other_too() -> None:
+    source = divided_across("ds = tf.data.Dataset.range(9).map(f)", SHUFFLED_IF[0])
+    source = source.replace("ds = ds.map(load)", "ds = ds.map(load) if size else ds")
+    code, _ = changed(source, DivideMap(stage=3, after=1, statements=1), InsertAfter(stage=1, method="cache"))
+    assert code.diff is None
+    assert "in different blocks" in code.text
+
+
+def test_a_map_is_not_divided_behind_an_arm_that_has_no_other() -> None:
+    arm = ("if size:", "    ds = ds.map(f)")
+    source = divided_across("ds = tf.data.Dataset.range(9)", SHUFFLED_IF[1], *arm)
+    code, _ = changed(source, MoveBefore(stage=2, other=1), DivideMap(stage=3, after=2, statements=1))
+    assert code.diff is None
+    assert "in different blocks" in code.text
+
+
 @pytest.mark.parametrize("shuffled", SHUFFLED_IF[:2])
 @pytest.mark.parametrize(
     ("between", "reason"),
@@ -1200,6 +1397,53 @@ def test_lambdas_give_the_halves_of_what_a_lambda_calls_what_is_the_same_for_all
     first = ".map(lambda path: load_fixed(path, times=2), num_parallel_calls=tf.data.AUTOTUNE).cache().shuffle(9)\n"
     assert f"    ds = tf.data.Dataset.range(9){first}" in new
     assert "    ds = ds.map(lambda image: load_random(image, flips=False))  # dear\n" in new
+
+
+def test_a_map_moves_in_front_of_a_shuffle_with_the_first_part_of_the_next_one_whose_lambda_hands_elements_on() -> None:
+    functions = AUGMENTED.partition("def make_dataset")[0].replace("def load(path)", "def load(path, flips=False)")
+    source = f"""{functions}def parse(record):
+    return record, 1
+
+
+def make_dataset(augment=True):
+    ds = tf.data.Dataset.range(9).cache().repeat().shuffle(9)
+    ds = ds.map(parse, num_parallel_calls=2)
+    ds = ds.map(lambda image, label: (load(image, flips=augment), label), num_parallel_calls=2)
+    return ds.batch(2)
+"""
+    source = source.replace("return image, os.sep", "return image, flips")
+    code, new = changed(
+        source,
+        MoveBefore(stage=4, other=2),
+        DivideMap(stage=5, after=4, statements=1),
+        InsertAfter(stage=4, method="cache"),
+    )
+    assert code.text == ""
+    assert "def load_random(image, flips):\n    # and flipped\n    return image, flips\n" in new
+    first = ".map(lambda path, label: (load_fixed(path), label), num_parallel_calls=tf.data.AUTOTUNE).cache()"
+    parsed = "    ds = tf.data.Dataset.range(9).cache().map(parse, num_parallel_calls=2)"
+    assert f"{parsed}{first}.repeat().shuffle(9)\n" in new
+    assert "ds.map(lambda image, label: (load_random(image, flips=augment), label), num_parallel_calls=2)\n" in new
+    ran = calls(new)
+    assert [each[0] for each in ran] == ["range", "cache", "map", "map", "cache", "repeat", "shuffle", "map", "batch"]
+
+
+@pytest.mark.parametrize("shuffled", ["ds = ds.shuffle(9).repeat()", "ds = ds.shuffle(9).repeat() if size else ds"])
+def test_a_filter_moves_in_front_of_a_shuffle_between_the_maps_that_move_too(shuffled: str) -> None:
+    body = f"""
+        size = 3
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+            {shuffled}
+            ds = ds.map(f).filter(bool).map(g)
+            return ds.batch(2)
+        """
+    moves = [MoveBefore(stage=number, other=1) for number in (3, 4, 5)]
+    code, new = changed(written(body), *moves, InsertAfter(stage=5, method="cache"))
+    assert code.text == ""
+    assert calls(new) == [
+        SOURCE, MAP, ("filter", "bool"), ("map", "g"), ("cache",), ("shuffle", 9), ("repeat",), BATCH,
+    ]  # fmt: skip
 
 
 LOADER = """
