@@ -21,7 +21,7 @@ from pipeline_bench.tfdata import describe, fingerprint, keras_adapters, passes,
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, QUEUE, WORKERS_STAGE, KerasInput
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, Rate
 
-_ALONE_SHARE, _PYTHON_SHARE, _WHOLE_SHARE = 0.3, 0.3, 0.3
+_ALONE_SHARE, _PYTHON_SHARE, _WHOLE_SHARE, _SIZES_SHARE = 0.3, 0.3, 0.3, 0.1
 """Of the time for inspecting."""
 _COPY_S = 0.5
 _AGAIN_S = 0.2
@@ -99,7 +99,10 @@ def inspect(
     if is_py_dataset and read.pooled and not of_first_epoch:  # of which this process has made a part
         period, first_ns, _ = _whole(read, limit_s * _WHOLE_SHARE)
         handed_ns = _handed_ns(_guarded(lambda: read.data[0])) if read.in_processes else 0.0
-        yield told(inspection, _pooled(read, costs, period, first_ns, handed_ns), batch, first_ns=first_ns)
+        costs = _pooled(read, costs, period, first_ns, handed_ns)
+        yield (inspection := told(inspection, costs, batch, first_ns=first_ns))
+    taker, seconds = read.taker_of_next_epoch, limit_s * _SIZES_SHARE
+    yield from python_stages.with_sizes(inspection, GET_ITEM, taker, read.batches, seconds, alive)
 
 
 def _with_draws(inspection: Inspection, batch: Any, again: Any) -> Inspection:

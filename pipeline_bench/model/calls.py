@@ -75,8 +75,8 @@ _TUNABLE = {"num_parallel_calls", "num_parallel_reads", "cycle_length", "buffer_
 
 
 Gives = Literal["array", "opened", "constant", "other"]
-"""What a call gives: what `copy()` copies (an array of NumPy's, a picture of Pillow's), such a picture that is an open
-file yet, what cannot be changed, or something of which a part may be."""
+"""What a call gives: what `copy()` copies (an array of NumPy's, a picture of Pillow's), one of these that holds a file
+open (a part of a map, a picture that is not decoded), what cannot be changed, or something of which a part may be."""
 
 
 class MemoizableCall(Data):
@@ -103,7 +103,9 @@ class MemoizableCall(Data):
     share: float = 0.0
     """What it takes of the stage's time, 0 to 1."""
     batch_bytes: float = 0.0
-    """The size of its results for one batch."""
+    """The size of its results for one batch, on average; what is asked for again takes nothing."""
+    singles: bool = False
+    """Whether it gives arrays of 64-bit floats that 32-bit ones hold to the last bit, where they were compared."""
     drawn: bool | None = False
     """Whether its arguments are others each time that the same batch is made, as the number of a frame that is drawn:
     what is kept then grows from epoch to epoch. None where that is not known."""

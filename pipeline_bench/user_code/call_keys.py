@@ -11,6 +11,7 @@ import functools
 import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -56,11 +57,11 @@ def but(made: str, varies: Varies) -> Varies:
 
 @functools.lru_cache(maxsize=16)
 def _set_anew(file: str) -> frozenset[str]:
-    """Return the global names that a file sets more than once, in a loop, or in a function."""
+    """Return the names that a file sets more than once, in a loop, or in a function that they are not of."""
     nodes = source_guards.nodes(file)
     own = list(source_guards.own_nodes(nodes[0].body)) if nodes else []
     found = {name for name, count in Counter(_stored(own)).items() if count > 1}
-    found.update(name for each in nodes if isinstance(each, ast.Global) for name in each.names)
+    found.update(name for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names)
     for each in own:
         if isinstance(each, ast.For | ast.While):
             found.update(_stored(source_guards.own_nodes([each])))
@@ -73,7 +74,7 @@ def _stored(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=16)
 def _attributes_set(file: str) -> frozenset[str]:
-    """Return the names of the attributes that a file sets, but for what an `__init__` sets of its object."""
+    """Return the names of the attributes of which a file sets all or a part, but for its object's in an `__init__`."""
     nodes = source_guards.nodes(file)
     first = [each for each in nodes if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
     own = {
@@ -82,8 +83,18 @@ def _attributes_set(file: str) -> frozenset[str]:
         for each in ast.walk(method)
         if isinstance(each, ast.Attribute) and method.args.args and is_name(each.value, method.args.args[0].arg)
     }
-    setting = (each for each in nodes if isinstance(each, ast.Attribute) and not isinstance(each.ctx, ast.Load))
-    return frozenset(each.attr for each in setting if id(each) not in own)
+    setting = (
+        part for each in nodes if not isinstance(getattr(each, "ctx", ast.Load()), ast.Load) for part in chain(each)
+    )
+    return frozenset(each.attr for each in setting if isinstance(each, ast.Attribute) and id(each) not in own)
+
+
+def chain(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node, and what it is a part or an attribute of, and so on."""
+    yield node
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+        yield node
 
 
 def is_name(node: ast.AST, name: str) -> bool:
@@ -106,28 +117,76 @@ def _bound(function: ast.AST) -> set[str]:
     return names
 
 
-def keys_of(node: ast.AST, varies: Varies) -> list[ast.expr] | None:
-    """Return the parts without calls that an expression depends on; None where it cannot be a function of them."""
+def keys_of(
+    node: ast.AST, varies: Varies, sure: AbstractSet[str] = frozenset(), table: str = ""
+) -> list[ast.expr] | None:
+    """Return the parts without calls that an expression depends on; None where it cannot be a function of them.
+
+    Args:
+        node: the expression.
+        varies: whether a name or an attribute may stand for something else at another call.
+        sure: what has a value there, whichever parts of the expression run, as it is written.
+        table: what stays as it is, and is no key, as it is written.
+    """
     if isinstance(node, ast.FormattedValue | ast.Starred | ast.keyword) and not _is_private(node):
-        return keys_of(node.value, varies)
-    if isinstance(node, ast.expr) and _has_no_call(node) and any(map(varies, ast.walk(node))):
+        return keys_of(node.value, varies, sure, table)
+    written = {ast.unparse(each) for each in ast.walk(node) if isinstance(each, ast.expr)} if table else set()
+    if isinstance(node, ast.expr) and table not in written and _has_no_call(node) and any(map(varies, ast.walk(node))):
         return [node]
+    if isinstance(node, ast.IfExp | ast.BoolOp):
+        return _keys_of_choice(node, varies, sure)
     if isinstance(node, (*_OWN_NAMES, *_NOT_ALWAYS)) or _is_private(node) or _is_of_frames(node):
         return None
+    parts = [] if table and ast.unparse(node) == table else _parts(node, varies)
+    return _together([keys_of(part, varies, sure, table) for part in parts])
+
+
+def _keys_of_choice(node: ast.IfExp | ast.BoolOp, varies: Varies, sure: AbstractSet[str]) -> list[ast.expr] | None:
+    """Return the keys of an expression of which a part runs sometimes only; all are asked for each time."""
+    parts = node.values if isinstance(node, ast.BoolOp) else [node.test, node.body, node.orelse]
+    first, *others = parts
+    sure = sure | asked_for(first)
+    if isinstance(node, ast.IfExp):
+        sure |= asked_for(node.body) & asked_for(node.orelse)
+    sometimes = _together([keys_of(each, varies, sure) for each in others])
+    if sometimes is None or not sure >= set(map(ast.unparse, sometimes)):
+        return None
+    return _together([keys_of(first, varies, sure), sometimes])
+
+
+def asked_for(node: ast.expr) -> AbstractSet[str]:
+    """Return the expressions that one asks for whenever it runs, as they are written; none where some may not run."""
+    inside = list(ast.walk(node))
+    if any(isinstance(each, (*_OWN_NAMES, *_NOT_ALWAYS)) for each in inside):
+        return frozenset()
+    return {ast.unparse(each) for each in inside if isinstance(each, ast.expr)}
+
+
+def _together(parts: Iterable[list[ast.expr] | None]) -> list[ast.expr] | None:
+    """Return the keys of several expressions; None where one has none."""
     found: list[ast.expr] = []
-    for part in _parts(node, varies):
-        keys = keys_of(part, varies)
+    for keys in parts:
         if keys is None:
             return None
         found += keys
     return found
 
 
+def stays(key: ast.expr, file: str) -> bool:
+    """Return whether a key is a variable or an attribute that only its function sets anew, or compares such a one."""
+    if isinstance(key, ast.Compare) and all(isinstance(each, ast.Is | ast.IsNot) for each in key.ops):
+        compared = (each for each in (key.left, *key.comparators) if not isinstance(each, ast.Constant))
+        return all(stays(each, file) for each in compared)
+    while isinstance(key, ast.Attribute) and key.attr not in _attributes_set(file):
+        key = key.value
+    return isinstance(key, ast.Name) and key.id not in _set_anew(file)
+
+
 def _parts(node: ast.AST, varies: Varies) -> Iterator[ast.AST]:
     """Yield the expressions in one; of a method that is called, what it is of."""
     for child in ast.iter_child_nodes(node):
         is_method = isinstance(node, ast.Call) and child is node.func
-        if is_method and isinstance(child, ast.Attribute) and not varies(child) and not _is_private(child):
+        if is_method and isinstance(child, ast.Attribute) and not varies(child):
             yield child.value
         elif isinstance(child, ast.expr | ast.keyword):
             yield child
@@ -161,9 +220,9 @@ def _is_constant(name: str, namespace: Mapping[str, Any]) -> bool:
 
 
 def _is_private(node: ast.AST) -> bool:
-    """Return whether a name is one within its class alone, as ``__read``: a function elsewhere has no such."""
+    """Return whether a name is another one within its class, as ``__read``; the diff names attributes as they are."""
     match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
+        case ast.Name(id=name) | ast.keyword(arg=str(name)):
             return name.startswith("__") and not name.endswith("__")
     return False
 

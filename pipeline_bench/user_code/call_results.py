@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import hashlib
+import mmap
 import numbers
 import sys
 from typing import Any
@@ -39,7 +40,7 @@ def _part_bytes(value: Any) -> float | None:
     import tensorflow as tf
 
     if isinstance(value, np.ndarray):
-        return None if value.dtype.hasobject else float(value.nbytes)
+        return None if value.dtype.hasobject or _map_of(value) is not None else float(value.nbytes)
     if isinstance(value, tf.Tensor) and tf.executing_eagerly() and value.dtype != tf.string:
         return float(value.dtype.size * value.shape.num_elements())
     if isinstance(value, str | bytes):
@@ -60,7 +61,7 @@ def digest(value: Any) -> Any:
 
 
 def gives(value: Any) -> Gives:
-    """Return what a result is, for who hands out copies of it; of a picture before it is `loaded`."""
+    """Return what a result is, for who hands out copies of it; of what is `loaded`, before that."""
     import numpy as np
     import tensorflow as tf
 
@@ -72,8 +73,27 @@ def gives(value: Any) -> Gives:
 
 
 def is_opened(value: Any) -> bool:
-    """Return whether a value is a picture of Pillow's that is an open file yet: what asks for its pixels decodes it."""
+    """Return whether a value holds a file open, where its copy holds none, and all that it is asked for.
+
+    So do a picture of Pillow's that is not decoded yet, and a part of an array in a file, as of
+    `np.load(path, mmap_mode="r")[3]`; not most of a file, of which parts may be read later, nor one to write to.
+    """
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        mapped = _map_of(value)
+        return mapped is not None and not value.flags.writeable and 2 * value.nbytes <= len(mapped)
     return _is_picture(value) and bool(getattr(value, "tile", None))
+
+
+def _map_of(array: Any) -> mmap.mmap | None:
+    """Return the map of a file that an array is a part of, and holds open; None of an array in memory."""
+    import numpy as np
+
+    base = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return base if isinstance(base, mmap.mmap) else None
 
 
 def asks_of_opened(call: MemoizableCall) -> bool:
@@ -91,9 +111,12 @@ def asks_of_opened(call: MemoizableCall) -> bool:
 
 
 def loaded(value: Any) -> Any:
-    """Return a value, with the pixels decoded of a picture that is an open file."""
-    if is_opened(value):
-        value.load()
+    """Return a value that holds no file open: with its pixels decoded, or of a map a copy in memory."""
+    if not is_opened(value):
+        return value
+    if not _is_picture(value):
+        return value.copy()
+    value.load()
     return value
 
 
@@ -101,6 +124,16 @@ def _is_picture(value: Any) -> bool:
     """Return whether a value is a picture of Pillow's, which the user's code has imported then."""
     pillow = sys.modules.get("PIL.Image")
     return pillow is not None and isinstance(value, pillow.Image)
+
+
+def are_singles(value: Any) -> bool:
+    """Return whether a value is an array of 64-bit floats that 32-bit ones hold to the last bit."""
+    import numpy as np
+
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
+        return False
+    with np.errstate(over="ignore"):
+        return np.array_equal(value, value.astype(np.float32), equal_nan=True)
 
 
 def copied(value: Any) -> Any:

@@ -29,8 +29,8 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 _Functions = dict[str, list[FunctionType]]
 """Those of each file."""
-_Made = tuple[Sequence[ast.expr | ast.stmt], list[ast.expr]]
-"""A call or assignments in a row, and what they depend on."""
+_Made = tuple[Sequence[ast.expr | ast.stmt], list[ast.expr] | None]
+"""A call or assignments in a row, and what they depend on; None where they cannot be a function of that."""
 Maker = Callable[[tuple[Any, ...], Callable[[], Any]], Any]
 """Gets the values of a call's arguments, and what makes the call; returns what stands for its result."""
 
@@ -42,7 +42,7 @@ def calls_in(file: str, line: int, functions: _Functions, *, through: bool = Fal
         file: that the line is in.
         line: its number.
         functions: of the file, as `functions_of` finds them.
-        through: whether to return assignments in a row to several variables instead, from the nearest call on.
+        through: whether to return assignments in a row to several variables instead.
     """
     nodes = source_guards.nodes(file)
     around = _functions_around(nodes, line)
@@ -52,49 +52,43 @@ def calls_in(file: str, line: int, functions: _Functions, *, through: bool = Fal
     namespace = next((each.__globals__ for each in functions[file] if _of(each) in wanted), {})
     varies = call_keys.varying(file, around[0], namespace)
     owner = Owner.of(around[0], nodes, namespace) if len(around) == 1 else None
-    found = (_runs_through if through else _calls_within)(around[-1], line, varies)
-    return list(dict.fromkeys(_call(file, made, keys, owner) for made, keys in found))
+    made: list[_Made] = [
+        (assignments.members(run), _keys_of_run(run, around[-1], file, varies, owner))
+        for run in _runs_in(around[-1], line, through)
+    ]
+    if not through:
+        made += [([call], keys_of(call, varies)) for call in _calls_within(around[-1], line)]
+    return list(dict.fromkeys(_call(file, nodes, keys, owner) for nodes, keys in made if keys))
 
 
 def runs_through(lines: Sequence[tuple[str, int]], functions: _Functions) -> list[MemoizableCall]:
     """Return assignments in a row to several variables, in lines of files; none begins within others."""
     found: list[MemoizableCall] = []
     every = [call for file, line in lines for call in calls_in(file, line, functions, through=True)]
-    for call in sorted(every, key=lambda each: (each.file, each.line, each.column)):
+    for call in sorted(every, key=lambda each: (each.file, each.line, each.column, each.end_line)):
         start = (call.line, call.column)
         if not any((each.line, each.column) < start and each.is_around(call) for each in found) and call not in found:
             found.append(call)
     return found
 
 
-def _runs_through(function: ast.AST, line: int, varies: Varies) -> Iterator[_Made]:
-    """Yield assignments to several variables, as `_calls_within` yields those to one."""
+def _runs_in(function: ast.AST, line: int, through: bool) -> Iterator[list[ast.stmt]]:
+    """Yield the assignments in a row of a function that a line is of, to one variable or `through` several."""
     elsewhere, inner = _shared_names(function), _inner_nodes(function)
+    runs_of = assignments.through_others if through else assignments.in_a_row
     for statement in ast.walk(function):
-        for run in assignments.through_others(statement, line, function) if id(statement) not in inner else ():
-            if elsewhere.isdisjoint(map(assignments.variable, run)) and (keys := _keys_of_run(run, varies)):
-                yield run, keys
+        for run in runs_of(statement, line, function) if id(statement) not in inner else ():
+            if elsewhere.isdisjoint(map(assignments.variable, assignments.members(run))):
+                yield run
 
 
-def _calls_within(function: ast.AST, line: int, varies: Varies) -> Iterator[_Made]:
-    """Yield the calls and the assignments in a row of a function that a line is of, without those of inner functions.
-
-    Args:
-        function: its definition.
-        line: one in its body.
-        varies: whether a name or an attribute may stand for something else at another call.
-    """
-    elsewhere, inner = _shared_names(function), _inner_nodes(function)
+def _calls_within(function: ast.AST, line: int) -> Iterator[ast.Call]:
+    """Yield the calls of a function that a line is of, without those of inner functions."""
+    inner = _inner_nodes(function)
     for statement in ast.walk(function):
-        if id(statement) in inner:
-            continue
-        if isinstance(statement, ast.stmt) and statement.lineno <= line:
-            for node in _calls_of(statement):
-                if node.lineno <= line <= (node.end_lineno or node.lineno) and (keys := keys_of(node, varies)):
-                    yield [node], keys
-        for run in assignments.in_a_row(statement, line, function):
-            if assignments.variable(run[0]) not in elsewhere and (keys := _keys_of_run(run, varies)):
-                yield run, keys
+        if isinstance(statement, ast.stmt) and id(statement) not in inner and statement.lineno <= line:
+            calls = _calls_of(statement)
+            yield from (each for each in calls if each.lineno <= line <= (each.end_lineno or each.lineno))
 
 
 def _inner_nodes(function: ast.AST) -> set[int]:
@@ -103,19 +97,61 @@ def _inner_nodes(function: ast.AST) -> set[int]:
     return {id(node) for each in defined for node in ast.walk(each)}
 
 
-def _keys_of_run(run: Sequence[ast.stmt], varies: Varies) -> list[ast.expr] | None:
-    """Return what assignments depend on beside their variables; None where they cannot be a function of that."""
-    assigned = [each for each in run if assignments.assigns(each)]
-    own = set(map(assignments.variable, assigned))
+def _keys_of_run(
+    run: Sequence[ast.stmt],
+    function: ast.FunctionDef | ast.AsyncFunctionDef,
+    file: str,
+    varies: Varies,
+    owner: Owner | None,
+) -> list[ast.expr] | None:
+    """Return what assignments depend on beside their variables; None where they cannot be a function of that.
+
+    What is behind a statement that is not of them is to be the same in front of it, where the diff asks for it.
+    """
+    members = assignments.members(run)
+    own = {assignments.variable(each) for each in members} - {""}
+    given = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    given.difference_update(
+        each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    )
+    sure: AbstractSet[str] = given
     found: list[ast.expr] = []
-    made = ""
-    for each in assigned:
-        keys = keys_of(each.value, call_keys.but(made, varies))
-        if keys is None or any(assignments.reads(key, name) for key in keys for name in own):
-            return None
-        found += keys
-        made = assignments.variable(each)
+    made, passed = "", False
+    for each in run:
+        if each not in members:
+            passed = True
+        elif not isinstance(each, ast.If) or assignments.variable(each):
+            if _may_turn(each, call_keys.but(made, varies), given):
+                return None
+            value = assignments.value(each)
+            keys = None if made else _keys_of_lookup(each, varies, owner)
+            keys = keys or keys_of(value, call_keys.but(made, varies), sure)
+            if keys is None or any(assignments.reads(key, name) for key in keys for name in own):
+                return None
+            if passed and not all(call_keys.stays(key, file) for key in keys):
+                return None
+            found += keys
+            sure = sure | call_keys.asked_for(value)
+            made = assignments.variable(each)
     return found
+
+
+def _may_turn(statement: ast.stmt, varies: Varies, given: AbstractSet[str]) -> bool:
+    """Return whether a test of an ``if`` may come out otherwise than in what was compared: ``if self.epoch > 9``.
+
+    What it then assigns may be random. What a function is given counts as its values do where it is called.
+    """
+    tests = (part for each in ast.walk(statement) if isinstance(each, ast.If) for part in ast.walk(each.test))
+    return any(varies(part) and not (isinstance(part, ast.Name) and part.id in given) for part in tests)
+
+
+def _keys_of_lookup(statement: ast.stmt, varies: Varies, owner: Owner | None) -> list[ast.expr] | None:
+    """Return the object that a statement looks up rows in a table of, and what it looks up; None where it does not."""
+    table = assignments.looks_up(statement) if assignments.assigns(statement) else None
+    if table is None or owner is None or not call_keys.is_name(table.value, owner.name) or not owner.holds(table.attr):
+        return None
+    beside = keys_of(assignments.value(statement), varies, table=ast.unparse(table))
+    return None if beside is None else [table.value, *beside]
 
 
 def _shared_names(function: ast.AST) -> set[str]:
@@ -141,6 +177,7 @@ def _call(
 ) -> MemoizableCall:
     """Return a call, or assignments in a row, as data; `owner`: the object of the method that it is in."""
     first, last = nodes[0], nodes[-1]
+    texts = (ast.unparse(each) for each in nodes if not isinstance(each, ast.If) or assignments.variable(each))
     arguments = tuple(dict.fromkeys(map(ast.unparse, keys)))
     is_named = owner is not None and owner.name in arguments and len(arguments) > 1
     reads = owner.reads_of(nodes) if owner is not None and is_named else None
@@ -150,8 +187,8 @@ def _call(
         column=first.col_offset,
         end_line=_end(last)[0],
         end_column=_end(last)[1],
-        text=one_line("; ".join(ast.unparse(each) for each in nodes if not isinstance(each, ast.If)), 60),
-        variable=assignments.variable(last),
+        text=one_line("; ".join(texts), 60),
+        variable=next(filter(None, map(assignments.variable, reversed(nodes))), ""),
         arguments=arguments,
         owner="" if owner is None or reads is None else owner.name,
         owner_reads=tuple(reads or ()),
@@ -248,36 +285,36 @@ class _Replace(ast.NodeTransformer):
         self.generic_visit(node)
         return self._made(node, (node.lineno, node.col_offset), node)
 
-    def _joined(self, block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-        """Yield statements, those of a run as one: ``x = maker((path,), lambda: (lambda x: g(x))(f(path)))``.
+    def _joined(self, block: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """Return statements, those of a run as its first: ``x = maker((path,), lambda: (lambda x: g(x))(f(path)))``.
 
-        Where it leaves if there is no ``x``, ``x if x is None else g(x)``; the statement that leaves comes behind it.
+        Where it leaves if there is no ``x``, ``x if x is None else g(x)``; the statement that leaves comes behind it,
+        as does what stands between, and what assigns ``x`` to a part of something.
         """
-        index = 0
-        while index < len(block):
-            first = block[index]
+        instead: dict[int, list[ast.stmt]] = {}
+        for index, first in enumerate(block):
             start = (first.lineno, first.col_offset)
             ends = [place[2:] for place, call in self._calls.items() if call.variable and place[:2] == start]
-            end = max(ends, default=None)
-            last = next((n for n in range(index, len(block)) if _end(block[n]) == end), None)
+            last = max((n for n in range(index, len(block)) if _end(block[n]) in ends), default=None)
             if last is None or not isinstance(first, ast.Assign):
-                yield first
-                index += 1
                 continue
-            value, made, leaving = self._made(first.value, start, first), first, list[ast.If]()  # one at most
-            for then in block[index + 1 : last + 1]:
-                if isinstance(then, ast.If):
-                    leaving.append(then)
+            made, name = self._made(first.value, start, first), assignments.variable(first)
+            leaving: list[ast.expr] = []  # one at most
+            for then in assignments.members(block[index : last + 1])[1:]:
+                given = assignments.variable(then)
+                if isinstance(then, ast.If) and not given:
+                    leaving.append(then.test)
                     continue
-                assert isinstance(then, ast.Assign)
-                name, body = assignments.variable(made), then.value
-                if leaving:
-                    body = _at(ast.IfExp(leaving[-1].test, ast.Name(name, ast.Load()), body), then)
+                body = assignments.value(then)
+                for test in leaving:
+                    body = ast.IfExp(test, ast.Name(name, ast.Load()), body)
                 of = ast.Lambda(ast.arguments([], [ast.arg(name)], None, [], [], None, []), body)
-                value, made = self._made(_at(ast.Call(of, [value], []), then), start, then), then
-            yield _at(ast.Assign(made.targets, value), first)
-            yield from leaving
-            index = last + 1
+                made = self._made(_at(ast.Call(of, [made], []), then), start, then)
+                stored = then.targets if isinstance(then, ast.Assign) and not given else []
+                instead[id(then)] = [_at(ast.Assign([part], ast.Name(name, ast.Load())), then) for part in stored]
+                name = given or name
+            instead[id(first)] = [_at(ast.Assign([ast.Name(name, ast.Store())], made), first)]
+        return [new for each in block for new in instead.get(id(each), [each])]
 
     def _made(self, value: ast.expr, start: tuple[int, int], at: ast.expr | ast.stmt) -> ast.expr:
         """Return a value as the maker of a call, or of a run, that stands from there to the end of a node gives it."""

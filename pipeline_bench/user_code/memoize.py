@@ -14,7 +14,7 @@ from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.user_code import call_results, drawn_arguments
 from pipeline_bench.user_code.call_keys import is_key
-from pipeline_bench.user_code.function_calls import calls_in, compiled_with, functions_of, runs_through
+from pipeline_bench.user_code.function_calls import Maker, calls_in, compiled_with, functions_of, runs_through
 
 _Taker = Callable[[], Callable[[], Any]]
 """Returns what makes one more batch."""
@@ -29,6 +29,8 @@ _LEAST_CALL_NS = 10_000
 """Of one call: a shorter one, as the split of a line, takes no longer than to look up what it gave."""
 _LEAST_TIMED_NS = 50_000_000
 """Batches are timed for so long at least: another program may have the core for several ms of one."""
+_MADE_SHARE, _MOST_MADE_BYTES = 1 / 2, 2**28
+"""Of the time for an epoch, and in all: behind that, what calls gave stands for what they would give."""
 _ALONE = 1.05
 _MOST_TRIED = 6
 """So many calls are compared with themselves, those that take the most first."""
@@ -69,6 +71,47 @@ def find(
     return [search.known[call] for call in kept]
 
 
+def with_sizes(
+    calls: Iterable[MemoizableCall], taker: _Taker, batches: int, seconds: float, alive: Callable[[], None]
+) -> list[MemoizableCall]:
+    """Return calls with the size of what they give for a batch, on average of an epoch, or of what of it was made.
+
+    What they gave stands for what there is no time to make; they are returned as they are where the code behind them
+    fails on that. What the user's objects keep of it is then wrong: nothing else can be measured in this process.
+
+    Args:
+        calls: as `find` returns them.
+        taker: returns what makes a batch in this thread, from the first one of the next epoch on.
+        batches: of an epoch.
+        seconds: about the most time.
+        alive: called after each batch, as a sign of life.
+    """
+    looks = {call: _Look([]) for call in calls}
+    memos = {call: Memo() for call in looks}
+    begun_s, made = time.monotonic(), 0
+
+    def maker(call: MemoizableCall) -> Maker:
+        return lambda key, make: looks[call](key, lambda: memos[call](key, make))
+
+    try:
+        with compiled_with({call: maker(call) for call in looks}):
+            take = taker()
+            for _ in range(batches):
+                take()
+                made += 1
+                alive()
+                took_s = time.monotonic() - begun_s
+                if took_s > seconds:
+                    break
+                if took_s > _MADE_SHARE * seconds or sum(look.bytes for look in looks.values()) > _MOST_MADE_BYTES:
+                    for memo in memos.values():
+                        memo.stand_in()
+    except Exception:  # whatever it is: what is known of fewer batches holds
+        return list(looks)
+    sizes = {call: look.bytes / made for call, look in looks.items() if look.calls and not look.refused}
+    return [call.model_copy(update={"batch_bytes": sizes.get(call, call.batch_bytes)}) for call in looks]
+
+
 class _Search:
     """Times the calls in some lines beside each other, then compares some with themselves."""
 
@@ -84,8 +127,10 @@ class _Search:
         self._taker, self._end_s, self._alive = taker, time.monotonic() + seconds, alive
         functions = functions_of({file for file, _ in lines})
         promising = self._timed([call for file, line in lines for call in calls_in(file, line, functions)])
-        if not promising:  # what the calls give may be objects, which read their file when they are asked for a part
-            promising = self._timed(runs_through(lines, functions))
+        # What the calls give may be objects, which read their file when they are asked for a part, or be made smaller.
+        through = [each for each in runs_through(lines, functions) if not any(_cross(each, run) for run in promising)]
+        if through and not (promising and self.is_over):
+            promising = self._timed([*promising, *through]) or promising
         differ = drawn_arguments.in_the_same_batch if again else drawn_arguments.by_later_draws
         self._drawn = differ(promising, again or taker, self._end_s, alive) if promising else {}
         self.promising = sorted(promising, key=self._seldom_again)
@@ -96,17 +141,20 @@ class _Search:
     def _timed(self, calls: Iterable[MemoizableCall]) -> list[MemoizableCall]:
         """Time calls beside each other; return those that can be named and take much, the costliest first."""
         under_way: list[_Look] = []
-        self._looks = {call: _Look(under_way) for call in calls}
-        batch_ns = _made_with(self._looks, self._taker, self._end_s, self._alive) if self._looks else 1
+        looks = {call: _Look(under_way) for call in calls}
+        batch_ns = _made_with(looks, self._taker, self._end_s, self._alive) if looks else 1
         timed = {
             call: look
-            for call, look in self._looks.items()
+            for call, look in looks.items()
             if look.calls and not look.refused and look.spent_ns >= _LEAST_CALL_NS * look.calls
         }
-        self._share = share = {call: look.spent_ns / batch_ns for call, look in timed.items()}
+        share = {call: look.spent_ns / batch_ns for call, look in timed.items()}
         # A call alone is the smaller change, where the assignments around it take little beside it.
         ranked = sorted(share, key=lambda call: share[call] * (1.0 if call.variable else _ALONE), reverse=True)
-        return [call for call in ranked if share[call] >= WORTH]
+        found = [call for call in ranked if share[call] >= WORTH]
+        if found:
+            self._looks, self._share = looks, share
+        return found
 
     def _seldom_again(self, call: MemoizableCall) -> int:
         """Return how seldom the arguments of a call may come again: of what is drawn, most seldom."""
@@ -134,9 +182,8 @@ class _Search:
         if look.refused or not look.calls or loses:
             self._not_the_same.add(call)
             return False
-        size, share = look.bytes / look.batches, min(1.0, self._share[call])
-        known = {"share": share, "batch_bytes": size, "gives": look.gives, "drawn": self._drawn[call]}
-        self.known[call] = call.model_copy(update=known)
+        known = {"share": min(1.0, self._share[call]), "batch_bytes": look.batch_bytes, "gives": look.gives}
+        self.known[call] = call.model_copy(update={**known, "singles": look.singles, "drawn": self._drawn[call]})
         return True
 
     def smallest(self, call: MemoizableCall, kept: Sequence[MemoizableCall]) -> MemoizableCall:
@@ -146,8 +193,8 @@ class _Search:
         a part that is drawn of a picture is smaller, and another one in each epoch.
         """
         nearly = _NEARLY * self._share[call]
-        near = [each for each in self.promising if self._share[each] >= nearly and _overlap(each, call)]
-        as_fixed = [each for each in near if self._seldom_again(each) <= self._seldom_again(call)]
+        near = [each for each in self.promising if self._share[each] >= nearly and not self.runs_apart(each, [call])]
+        as_fixed = [each for each in near if each != call and self._seldom_again(each) <= self._seldom_again(call)]
         others = [each for each in as_fixed if self.runs_apart(each, kept)]
         sizes = {call: self.known[call].batch_bytes}
         for each in others[:_MOST_OTHERS]:
@@ -157,8 +204,10 @@ class _Search:
         return least if _MUCH_LESS * sizes[least] <= sizes[call] else call
 
 
-def _overlap(one: MemoizableCall, other: MemoizableCall) -> bool:
-    return one != other and (one.is_around(other) or other.is_around(one))
+def _cross(one: MemoizableCall, other: MemoizableCall) -> bool:
+    """Return whether both are assignments of which some are among the others, and begin in two places."""
+    begins_there = (one.line, one.column) == (other.line, other.column)
+    return bool(one.variable and other.variable) and not begins_there and (one.is_around(other) or other.is_around(one))
 
 
 def _made_with(looks: Mapping[MemoizableCall, _Look], taker: _Taker, end_s: float, alive: Callable[[], None]) -> int:
@@ -198,15 +247,24 @@ class _Look:
         """Look at a call beside others; those of them that run at the moment are in `under_way`."""
         self._under_way, self._compares = under_way, compares
         self._around: set[_Look] = set()
-        self.refused = False
+        self.refused, self.singles = False, compares
         self.begin_anew()
         self._digests: dict[tuple[Any, ...], Any] = {}
         self._kinds: set[Gives] = set()
 
     def begin_anew(self) -> None:
         """Forget what was counted."""
-        self.calls = self.batches = self.spent_ns = 0
+        self.calls = self.batches = self.spent_ns = self._with_new = 0
         self.bytes = 0.0
+        self._keys: set[tuple[Any, ...]] = set()
+
+    @property
+    def batch_bytes(self) -> float:
+        """The size of the different results for a batch, up to the last that has a new one: more may be the same ones.
+
+        The next epoch may have begun with them, whose length is not known.
+        """
+        return self.bytes / self._with_new
 
     @property
     def saw_enough(self) -> bool:
@@ -228,7 +286,7 @@ class _Look:
         try:
             made = make()
             gives = call_results.gives(made)
-            call_results.loaded(made)  # what decodes it is part of what keeping it spares
+            made = call_results.loaded(made)  # what decodes it is part of what keeping it spares
         finally:
             self.spent_ns += time.perf_counter_ns() - start_ns
             self._under_way.pop()
@@ -239,10 +297,14 @@ class _Look:
         if self.refused or size is None or not all(map(is_key, key)):
             self.refused = True
             return made
-        self.bytes += size
+        if key not in self._keys:
+            self._keys.add(key)
+            self.bytes += size
+            self._with_new = self.batches + 1
         self._kinds.add(gives)
         if self._compares and self.calls <= _TIMES_COMPARED:
             try:
+                self.singles = self.singles and call_results.are_singles(made)
                 digest = call_results.digest(made)
                 again = call_results.digest(make())
                 self.refused = not (digest == again == self._digests.setdefault(key, digest))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
-from pipeline_bench.user_code.call_keys import is_name
+from pipeline_bench.user_code.call_keys import chain, is_name
 
 
 class Owner:
@@ -54,17 +54,36 @@ class Owner:
         # What the nodes read themselves is among what their calls depend on.
         if not all(self._collects(each, self.name, {}, called) for each in nodes):
             return None
-        if any(name.startswith("__") for name in called):  # it has that name within its class alone
-            return None
         looked_at: set[str] = set()
         while names := called.keys() - looked_at:
             looked_at |= names
             lines = [(line, _object_of(called[name])) for name in names for line in called[name].body]
             if not all(self._collects(line, name, read, called) for line, name in lines):
                 return None
-        computed = (isinstance(inspect.getattr_static(self._kind, name, None), property) for name in read)
-        stays = not any(computed) and not any(self._sets(name, name in called) for name in (*read, *called))
+        is_set = any(self._sets(name, name in called) for name in (*read, *called))
+        stays = not is_set and not any(map(self._is_computed, read))
         return sorted(read) if stays and self._are_own(called) else None
+
+    def holds(self, name: str) -> bool:
+        """Return whether objects of the class have something for good: all else only looks something up in it.
+
+        Outside of an `__init__`, nothing is set in it, and no part of it is called or handed on.
+        """
+        first = [each for each in self._nodes if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+        of_first = {id(each) for method in first for each in ast.walk(method)}
+        changing = [each for each in self._nodes if not isinstance(getattr(each, "ctx", ast.Load()), ast.Load)]
+        calls = [each for each in self._nodes if isinstance(each, ast.Call)]
+        lengths = [each.args[0] for each in calls if is_name(each.func, "len") and each.args]
+        given = [part for each in calls for part in (each.func, *each.args, *(other.value for other in each.keywords))]
+        changing += [part for part in given if part not in lengths]
+        changed = {id(each) for node in changing for each in chain(node)}
+        looked_at = {
+            id(each.value)
+            for each in self._nodes
+            if isinstance(each, ast.Subscript | ast.Attribute) and id(each) not in changed
+        } | set(map(id, lengths))
+        places = [each for each in self._nodes if isinstance(each, ast.Attribute) and each.attr == name]
+        return not self._is_computed(name) and all(id(each) in looked_at | of_first for each in places)
 
     def _collects(self, node: ast.AST, name: str, read: dict[str, None], called: dict[str, ast.FunctionDef]) -> bool:
         """Add what a node reads of the object by a name, and the methods that it calls; return whether that is all."""
@@ -86,13 +105,21 @@ class Owner:
     def _are_own(self, called: Mapping[str, ast.FunctionDef]) -> bool:
         """Return whether objects of its class, and of those that inherit from it, have these methods as defined."""
         for name, method in called.items():
-            own = vars(self._kind).get(name)
+            own = vars(self._kind).get(self._named(name))
             if not isinstance(own, FunctionType) or own.__code__.co_firstlineno != method.lineno:
                 return False
         others = list(_inheriting(self._kind))
         plain: object = object.__hash__
         by_identity = all(each.__hash__ is plain for each in (self._kind, *others))
-        return by_identity and not any(name in vars(each) for each in others for name in called)
+        return by_identity and not any(self._named(name) in vars(each) for each in others for name in called)
+
+    def _is_computed(self, name: str) -> bool:
+        return isinstance(inspect.getattr_static(self._kind, self._named(name), None), property)
+
+    def _named(self, name: str) -> str:
+        """Return the name of an attribute as the class has it: ``_Pictures__read`` of ``__read``."""
+        is_private = name.startswith("__") and not name.endswith("__")
+        return f"_{self._kind.__name__.lstrip('_')}{name}" if is_private else name
 
     def _sets(self, name: str, always: bool) -> bool:
         """Return whether the file sets an attribute of that name, outside of an `__init__` or anywhere."""

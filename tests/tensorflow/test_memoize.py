@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench.diagnosis import fixes
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.inspection import keras_stages, python_stages
 from pipeline_bench.model.calls import MemoizableCall
@@ -213,6 +215,12 @@ def memoizable(looked: Inspection, number: int) -> MemoizableCall:
             ("number",),
             "array",
         ),
+        (
+            "picture = load(number)\nx = np.abs(picture)",
+            "picture = load(number); x = np.abs(picture)",
+            ("number",),
+            "array",
+        ),
         ("x = random.choice([1, 2]) * load(\n    number,\n    SIZE)", "load(number, SIZE)", ("number",), "array"),
         ("x = opened(number)", "opened(number)", ("number",), "array"),
         ("x = [opened(number), number]", "opened(number)", ("number",), "array"),
@@ -245,6 +253,73 @@ def test_what_is_made_smaller_right_behind_a_call_is_kept_small(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
+    ("lines", "results"),
+    [
+        ("x = load(number)", 1),
+        ("x = [load(each) for each in range(8 * number, 8 * number + 8)]", 8),
+        ("x = [load(each % 2) for each in range(8)]", 2),
+        ("x = [load(each % 6) for each in (2 * number, 2 * number + 1)]", 2),
+    ],
+)
+def test_what_is_asked_for_again_takes_no_memory(tmp_path: Path, lines: str, results: int) -> None:
+    """Many samples are often cut from each of a few files. Of the last, an epoch has three batches."""
+    call = found(tmp_path, lines)
+    assert call is not None
+    assert call.batch_bytes == results * 4 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("does", "are_singles"),
+    [
+        ("np.float64(load(number, 8)[:4])", True),
+        ("np.multiply(load(number, 8)[:4], 0.1, dtype=np.float64)", False),
+        ("load(number)", False),
+    ],
+)
+def test_64_bit_floats_that_32_bit_ones_hold_are_told(tmp_path: Path, does: str, are_singles: bool) -> None:
+    call = found(tmp_path, f"x = {does}")
+    assert call is not None
+    assert call.singles is are_singles
+
+
+@pytest.mark.parametrize(
+    ("opens", "gives"),
+    [
+        ("np.load(PATH, mmap_mode='r')[2:4]", "opened"),
+        ("np.asarray(np.load(PATH, mmap_mode='r')[2:4])", "opened"),
+        ("np.load(PATH, mmap_mode='r')[2:4] * 2", "array"),
+        ("np.load(PATH, mmap_mode='r')", None),
+        ("np.load(PATH, mmap_mode='r+')[2:4]", None),
+        ("(np.load(PATH, mmap_mode='r')[2:4], 1)", None),
+    ],
+)
+def test_of_a_file_that_is_mapped_a_small_part_that_is_read_alone_may_be_kept(
+    tmp_path: Path, opens: str, gives: str | None
+) -> None:
+    np.save(tmp_path / "one.npy", np.zeros([100, 50]))
+    body = f"PATH = {str(tmp_path / 'one.npy')!r}\ndef mapped(number):\n    time.sleep(0.002)\n    return {opens}\n"
+    code = module(tmp_path, f"{body}def batch(number):\n    x = mapped(number)\n    return x\n")
+    calls = found_in(code, [code.batch.__code__.co_firstlineno + 1], code.batch)
+    assert [call.gives for call in calls] == [gives] * (gives is not None)
+
+
+def test_what_is_kept_of_files_that_are_mapped_holds_none_of_them_open(tmp_path: Path) -> None:
+    """Each view of a map has a file descriptor of its own, of which a process may have a few hundred."""
+    np.save(tmp_path / "one.npy", np.zeros([100, 50]))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    memo = memoize.Memo()
+    try:
+        last = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last + 40, before[1]))
+        for number in range(80):
+            part = memo((number,), lambda: np.load(tmp_path / "one.npy", mmap_mode="r")[2:4])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    part += 1.0
+    assert memo((79,), lambda: None).sum() == 0
+
+
+@pytest.mark.parametrize(
     "lines",
     [
         "x = drawn(number)",
@@ -255,7 +330,6 @@ def test_what_is_made_smaller_right_behind_a_call_is_kept_small(tmp_path: Path, 
         "x = seldom(number, np.random.uniform)",
         "x = seldom(number, of_tensorflow)",
         "x = seeds_anew(number)",
-        "picture = load(number)\nx = np.abs(picture)",
         "x = drawn(number)\nx = halves(x)",
         "held = Held(number)\nx = held.picture\nx = x + held.number",
         "held = Held(number)\nif held is None:\n    return 0\nx = held.picture",
@@ -320,6 +394,62 @@ def test_the_line_that_opens_a_picture_is_looked_at_where_another_one_decodes_it
     assert seen.costliest.startswith(f"line {code.batch.__code__.co_firstlineno + 3} of ")
     call = memoizable(last, 0)
     assert (call.text, call.gives) == ("PIL.Image.open(path)", "opened")
+
+
+@pytest.mark.parametrize(
+    ("does", "calls"),
+    [
+        ("np.save(FILE, x)", 0),
+        ("FILE.write_bytes(b'')", 0),
+        ("open(FILE, 'a').close()", 0),
+        ("open(__file__).close()", 1),
+    ],
+)
+def test_of_python_that_writes_files_nothing_is_kept(tmp_path: Path, does: str, calls: int) -> None:
+    """Files that a script kept its pictures in had others in them afterwards, which stood for those not made yet."""
+    body = f"NUMBERS = iter(range(10**6))\nfrom pathlib import Path\nFILE = Path({str(tmp_path / 'x.npy')!r})\n"
+    body += "def batch():\n    number = next(NUMBERS) % 2\n    x = load(number)\n"
+    body += f"    {does}\n    return x * random.random()\n"
+    code = module(tmp_path, body)
+    looked = inspection((stage(0, "map", of=function("batch")),), (cost(0, 5.0),))
+    *_, last = python_stages.look_into(looked, 0, code.batch, 1.0, lambda: None, taker=lambda: code.batch)
+    assert len(recorded.function_of(last.stage(0)).memoizable_calls) == calls
+
+
+def test_ops_that_python_runs_by_themselves_are_counted_with_what_their_lines_take(tmp_path: Path) -> None:
+    body = "import tensorflow as tf\n\ndef batch():\n    rows = [tf.strings.as_string(n) for n in range(40)]\n"
+    code = module(tmp_path, body + "    return len(rows)\n")
+    looked = inspection((stage(0, "generator", of=function("batch")),), (cost(0, 5.0),))
+    first, *_ = python_stages.look_into(looked, 0, code.batch, 1.0, lambda: None)
+    seen = recorded.function_of(first.stage(0))
+    assert seen.eager_ops == pytest.approx(40, abs=1)
+    assert seen.eager_share is not None
+    assert seen.eager_share > 0.9
+
+
+def test_what_python_takes_of_a_dataset_is_no_op_of_its_own(tmp_path: Path) -> None:
+    body = "import tensorflow as tf\n\ndef batch():\n    rows = list(tf.data.Dataset.range(40).map(tf.abs))\n"
+    code = module(tmp_path, body + "    return len(rows)\n")
+    looked = inspection((stage(0, "generator", of=function("batch")),), (cost(0, 5.0),))
+    first, *_ = python_stages.look_into(looked, 0, code.batch, 1.0, lambda: None)
+    assert recorded.function_of(first.stage(0)).eager_ops is None
+
+
+def test_lines_of_what_stands_in_front_of_a_map_are_not_told_of_it(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    body = "import tensorflow as tf\n\ndef rows():\n    while True:\n        x = tf.strings.as_string(1.0)\n"
+    body += "        yield x\n\ndef slow(text):\n    time.sleep(0.001)\n    time.sleep(0.0)\n    return text\n\n"
+    code = module(tmp_path, body + "def load(text):\n    return tf.numpy_function(slow, [text], tf.string)\n")
+    spec = tf.TensorSpec((), tf.string)
+    recipe = recorded.recipe_of(lambda: tf.data.Dataset.from_generator(code.rows, output_signature=spec).map(code.load))
+    looked = inspection(recipe.stages, (cost(0, 1.0), cost(1, 5.0)))
+    seen = [
+        recorded.function_of(each.stage(1))
+        for each in python_stages.of_tf_data(recipe, looked, tmp_path, 1.0, lambda: None)
+    ]
+    assert seen[-1].costliest.startswith(f"line {code.slow.__code__.co_firstlineno + 1} of ")
+    assert seen[-1].eager_ops is None
 
 
 def test_calls_beside_each_other_are_all_found(tmp_path: Path) -> None:
@@ -490,6 +620,167 @@ def test_of_assignments_in_a_row_those_are_kept_that_come_before_a_random_one(tm
     assert call.text == "x = load(number); x = halves(x)"
 
 
+def test_what_becomes_small_under_another_name_is_kept_small(tmp_path: Path) -> None:
+    lines = "y = {}\npicture = load(number, 400)\nmask = load(number + 1, 400)\n"
+    lines += "if len(picture) > 2:\n    picture = np.array(picture[:4])\ny[number,] = np.abs(picture)\n"
+    calls = all_found(tmp_path, f"{lines}y[-1] = np.array(mask[:4])\nx = y[-1] + random.random()", last=7)
+    assert {(each.variable, each.arguments, each.batch_bytes) for each in calls} == {
+        ("picture", ("number",), 4 * 2 * 4),
+        ("mask", ("number + 1",), 4 * 2 * 4),
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_one"),
+    [
+        ("y = load(9)\nx = halves(x, size)", True),
+        ("y = load(9)\nif y:\n    made[0] = y\nx = halves(x, Config.FIXED)", True),
+        ("y = load(9)\nif size is None:\n    x = halves(x)", True),
+        ("y = load(9)\nif y is None:\n    x = halves(x)", False),
+        ("y = load(9)\nx = halves(x, Config.SIZE)", False),
+        ("y = load(9)\nx = halves(x, made[0])", False),
+        ("y = load(9)\nx = halves(x, y)", False),
+        ("size = load(9)\nx = halves(x, size)", False),
+        ("made[x.size] = 1\nx = halves(x)", False),
+        ("made.append(9)\nx = halves(x)", False),
+        ("y = yield\nx = halves(x)", False),
+        ("x, y = halves(x), 1", False),
+        ("if x.ndim == 2 and len(x) > 2:\n    x = halves(x)", True),
+        ("if number:\n    x = halves(x, size)\nelse:\n    x = halves(x)", True),
+        ("if number:\n    x = halves(x, made[0])\nelse:\n    x = halves(x, made[0])", True),
+        ("if number:\n    x = halves(x, made[0])", False),
+        ("if number or drawn(made[0]):\n    x = halves(x)", False),
+        ("y = 1\nif number:\n    y = halves(x)", False),
+        ("if number:\n    x = halves(x)\n    y = 1", False),
+        ("made[0] = halves(x)", True),
+        ("made[len(x)] = halves(x)", False),
+        ("made[0] = halves(x)\ny = x", False),
+        ("y = halves(x)", True),
+        ("y = halves(x)\nsize = x", False),
+        ("if Config.SIZE > 4:\n    x = halves(x)", False),
+        ("if made:\n    x = halves(x)", False),
+    ],
+)
+def test_of_what_stands_behind_an_assignment_that_is_kept_with_it_which_does_the_same(
+    tmp_path: Path, lines: str, is_one: bool
+) -> None:
+    """What stands between may not see the variable, set what is read behind it, or do what nobody knows."""
+    head = "class Config:\n    SIZE = FIXED = 4\ndef train():\n    Config.SIZE = 8\n"
+    head += "def one(number, size):\n    x = load(number)\n"
+    body = "".join(f"    {line}\n" for line in lines.splitlines())
+    code = module(tmp_path, f"{head}{body}    return {'x' if lines.partition(' = ')[0] == 'x' else 0}\n")
+    first = code.one.__code__.co_firstlineno + 1
+    runs = [call for through in (False, True) for call in calls_in(code, first, through=through) if call.variable]
+    kept = any("halves" in call.text for call in runs)
+    assert kept is is_one
+
+
+def test_what_a_try_ends_early_stays_in_its_order(tmp_path: Path) -> None:
+    """If `halves` fails, `y` is the new one."""
+    body = "def one(number):\n    y = 0\n    try:\n        x = load(number)\n        y = 1\n        x = halves(x)\n"
+    code = module(tmp_path, f"{body}        return x\n    except ValueError:\n        return y\n")
+    assert not any(call.variable for call in calls_in(code, code.one.__code__.co_firstlineno + 3))
+
+
+@pytest.mark.parametrize(
+    ("then", "is_one"),
+    [
+        ("except ValueError:\n    pass", False),
+        ("except ValueError:\n    raise OSError(x.shape) from None", False),
+        ("except ValueError:\n    raise", True),
+        ("except ValueError:\n    x = load(9)", True),
+        ("finally:\n    x = None", True),
+        ("finally:\n    made.append(x)", False),
+    ],
+)
+def test_what_a_try_goes_on_with_is_what_the_statement_before_made(tmp_path: Path, then: str, is_one: bool) -> None:
+    """If `halves` fails, `x` is what was loaded, and not what it was before."""
+    body = "def one(number, x):\n    try:\n        x = load(number)\n        x = halves(x)\n"
+    body += "".join(f"    {line}\n" for line in then.splitlines())
+    code = module(tmp_path, f"{body}    return x\n")
+    calls = calls_in(code, code.one.__code__.co_firstlineno + 2)
+    assert any(call.variable for call in calls) is is_one
+
+
+def test_assignments_among_each_other_are_made_once_and_give_what_they_gave(tmp_path: Path) -> None:
+    body = "def some(*numbers, size):\n    found, others = {}, {}\n    for n, number in enumerate(numbers):\n"
+    body += "        x = load(number)\n        y = load(number + 9)\n"
+    body += "        if len(x) > 2:\n            x = halves(x)\n"
+    body += "        if size is None:\n            y = -y\n        else:\n            y = halves(y, size)\n"
+    body += "        found[n,] = -x\n        others[n,] = y[:1]\n    return found, others\n"
+    code = module(tmp_path, body)
+    first = code.some.__code__.co_firstlineno + 3
+    runs = [call for line in (first, first + 1) for call in calls_in(code, line) if call.variable]
+    assert [call.variable for call in runs] == ["x", "x", "y", "y"]
+    for size in (None, 2):
+        plain = code.some(3, 4, size=size)
+        for calls in (runs, [runs[1], runs[3]], [runs[0], runs[3]]):
+            code.made.clear()
+            with function_calls.compiled_with({call: memoize.Memo() for call in calls}):
+                for kept in (code.some(3, 4, size=size), code.some(3, 4, size=size)):
+                    for one, other in zip(kept, plain, strict=True):
+                        assert {key: each.tolist() for key, each in one.items()} == {
+                            key: each.tolist() for key, each in other.items()
+                        }
+            assert code.made == [3, 12, 4, 13]
+
+
+OF_TABLE = """
+class Table(dict):
+    def __getitem__(self, key):
+        return dict.__getitem__(self, key) if isinstance(key, str) else {"rle": dict.__getitem__(self, "rle") + key}
+class Own:
+    def __init__(self, table):
+        self.table, self.size = table, SIZE
+    def masks(self, name):
+        rows = self.table[self.table["id"] + name]
+        parts = rows["rle"]
+        if self.size > 2:
+            x = load(int(parts[0]), self.size)
+        else:
+            x = load(int(parts[0]))
+        return x
+    {other}
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "is_kept"),
+    [
+        ("def __len__(self):\n        return len(self.table)", True),
+        ("def one(self):\n        return self.table['id'][0]", True),
+        ("def mix(self):\n        self.table = self.table.copy()", False),
+        ("def mix(self):\n        self.table['id'][0] = 8", False),
+        ("def mix(self):\n        random.shuffle(self.table['id'])", False),
+        ("def mix(self):\n        self.table['id'].sort()", False),
+        ("def mix(self):\n        self.size = 8", False),
+    ],
+)
+def test_what_is_made_of_rows_of_a_table_is_kept_by_what_is_looked_up(
+    tmp_path: Path, other: str, is_kept: bool
+) -> None:
+    """The rows are a table, which is no key: nothing was kept of masks that a table describes."""
+    code = module(tmp_path, OF_TABLE.replace("{other}", other))
+    first = code.Own.masks.__code__.co_firstlineno + 1
+    calls = [call for call in calls_in(code, first + 3, through=True) if call.owner]
+    assert len(calls) == is_kept
+    for call in calls:
+        assert call.arguments == ("self", "name", "self.size > 2", "self.size")
+        one, two = (code.Own(code.Table(id=np.zeros(1), rle=np.array([number]))) for number in (3, 7))
+        with function_calls.compiled_with({call: memoize.Memo()}):
+            found = [each.masks(name)[0, 0] for each in (one, two, one) for name in (1, 2)]
+        assert (found, code.made) == ([4, 5, 8, 9, 4, 5], [4, 5, 8, 9])
+
+
+def test_what_rows_are_looked_up_by_is_a_key_also_where_it_is_of_the_object(tmp_path: Path) -> None:
+    """`self.size[0]` may be another one, though nothing sets `self.size`."""
+    body = OF_TABLE.replace("+ name", "+ self.size[0]").replace("if self.size > 2", "if name")
+    code = module(tmp_path, body.replace("{other}", ""))
+    first = code.Own.masks.__code__.co_firstlineno + 1
+    (call, *_) = [call for call in calls_in(code, first + 3, through=True) if call.owner]
+    assert call.arguments == ("self", "self.size[0]", "name", "self.size")
+
+
 def test_assignments_in_a_row_are_made_once_and_give_what_they_gave(tmp_path: Path) -> None:
     body = "def one(number):\n    try:\n        x = load(number)\n        x = halves(x, SIZE)\n"
     body += "        x = -x\n        y = x\n        return x, y\n    finally:\n        x = None\n"
@@ -538,8 +829,7 @@ def test_assignments_that_leave_end_where_it_is_asked_again_whether_there_is_non
 @pytest.mark.parametrize(
     ("text", "arguments"),
     [
-        ("Of.__read(number, 2)", None),
-        ("Of.read(number, Of.__SIZE)", None),
+        ("Of.__read(number, Of.__SIZE)", ("number",)),
         ("Of.read(number, __size=2)", None),
         ("Of.read(number, Of.__SIZE + number)", ("number", "Of.__SIZE + number")),
         ("Of.read(number, __file__)", ("number",)),
@@ -548,7 +838,7 @@ def test_assignments_that_leave_end_where_it_is_asked_again_whether_there_is_non
 def test_a_private_name_of_a_class_is_a_key_or_stays_within_it(
     tmp_path: Path, text: str, arguments: tuple[str, ...] | None
 ) -> None:
-    """A function outside of the class that is handed `Of` finds no `__read` in it."""
+    """A function outside of the class names it `Of._Of__read`, and knows no `__read`."""
     code = module(tmp_path, f"class Of:\n    def one(self, number):\n        return {text}\n")
     found = calls_in(code, code.Of.one.__code__.co_firstlineno + 1)
     assert [call.arguments for call in found] == ([] if arguments is None else [arguments])
@@ -557,7 +847,7 @@ def test_a_private_name_of_a_class_is_a_key_or_stays_within_it(
 SET_ANEW = """
 WIDTH = ONCE = 4
 class Config:
-    SIZE, FIXED = 4, 4
+    SIZE, FIXED, PARTS = 4, 4, [4]
     def __init__(self):
         self.FIXED = 4
 for EPOCH in range(2):
@@ -577,6 +867,8 @@ for EPOCH in range(2):
         ("Config.SIZE", "def train():\n    Config.SIZE = 8\n", True),
         ("Config.SIZE", "", False),
         ("Config.FIXED", "", False),
+        ("Config.PARTS[0]", "def train():\n    Config.PARTS[0] = 8\n", True),
+        ("Config.PARTS[0]", "", False),
     ],
 )
 def test_a_global_value_that_the_file_sets_anew_is_a_key(tmp_path: Path, value: str, sets: str, is_key: bool) -> None:
@@ -613,8 +905,8 @@ def test_assignments_to_several_variables_are_made_once_and_none_begin_within_ot
     assert code.made == [3]
 
 
-def calls_in(code: Any, line: int) -> list[MemoizableCall]:
-    return function_calls.calls_in(code.__file__, line, function_calls.functions_of({code.__file__}))
+def calls_in(code: Any, line: int, *, through: bool = False) -> list[MemoizableCall]:
+    return function_calls.calls_in(code.__file__, line, function_calls.functions_of({code.__file__}), through=through)
 
 
 def test_the_code_is_as_it_was_behind_it(tmp_path: Path) -> None:
@@ -756,6 +1048,44 @@ def test_a_call_is_found_also_where_each_epoch_has_the_same_batches(tmp_path: Pa
     code = module(tmp_path, body)
     (call,) = looked_for(code, KerasInput("PyDataset", code.Batches(), {"shuffle": False}))
     assert call.text == "load(each)"
+
+
+def test_of_many_samples_of_a_few_files_the_files_are_what_takes_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 samples of 4 files were said to take what 64 files would, and no memory had room for them."""
+    monkeypatch.setattr(keras_stages, "_COPY_S", 0.02)
+    body = "class Batches(keras.utils.PyDataset):\n    def __len__(self):\n        return 8\n"
+    body += "    def __getitem__(self, index):\n        places = range(8 * index, 8 * index + 8)\n"
+    body += "        return np.stack([load(place // 16) for place in places]) * random.random(), np.zeros([8])\n"
+    read = KerasInput("PyDataset", module(tmp_path, body).Batches(), {"shuffle": False})
+    *_, last = keras_stages.inspect(read, read.described(0.0), 1.0, lambda: None)
+    offered = fixes.attempts(last, fixes.Context(cores=2, free_memory_bytes=4.5 * 32))
+    (found,) = (each for each in offered if each.fix.kind == "memoize")
+    assert (found.outcome, found.fix.because.partition(" in memory")[0]) == ("pending", "takes about 128 B")
+
+
+@pytest.mark.parametrize(("seconds", "all_made"), [(10.0, True), (0.08, False)])
+def test_what_an_epoch_asks_for_is_known_though_not_all_of_it_is_made(
+    tmp_path: Path, seconds: float, all_made: bool
+) -> None:
+    code = module(tmp_path, "def batch(number):\n    return [load(each) for each in (number, 31 - number)]\n")
+    (call, *_) = calls_in(code, code.batch.__code__.co_firstlineno + 1)
+    given = itertools.count(0, 5)
+    with only_sleep_counts():
+        (known,) = memoize.with_sizes([call], lambda: lambda: code.batch(next(given) % 32), 32, seconds, lambda: None)
+    assert known.batch_bytes == 32, "of each two batches, two results"
+    assert (len(code.made) == 32) is all_made
+
+
+def test_where_the_code_fails_on_what_stands_for_its_results_what_was_known_stays(tmp_path: Path) -> None:
+    code = module(tmp_path, "def batch(number):\n    return load(number, number)[number - 1]\n")
+    (call, *_) = calls_in(code, code.batch.__code__.co_firstlineno + 1)
+    given = itertools.count(1)
+    with only_sleep_counts():
+        found = memoize.with_sizes([call], lambda: lambda: code.batch(next(given)), 99, 0.05, lambda: None)
+    assert found == [call]
+    assert len(code.made) < 98
 
 
 def labels(dataset: Any, batches: int) -> list[float]:

@@ -19,7 +19,7 @@ from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
 from pipeline_bench.model.pipeline import Inspection, Stage
-from pipeline_bench.text import joined, one_line
+from pipeline_bench.text import joined, one_line, units
 
 _WAITING_A_CORE = 8
 """Threads a core for batches that mostly wait."""
@@ -152,7 +152,15 @@ def keep_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _results_not_kept(inspection: Inspection, context: Context) -> str | None:
     """Return why no results of calls are kept: what is kept is of one stage, whose Python was looked into."""
     calls = [call for stage in inspection.stages for call in _calls_of(stage, inspection, context)]
-    return _read_once(inspection) or no_room(results_bytes(calls, inspection.pass_elements), context)
+    size_bytes = results_bytes(calls, inspection.pass_elements)
+    unread, why = _read_once(inspection), no_room(size_bytes, context)
+    if unread is not None or why is None or size_bytes is None or not all(call.singles for call in calls):
+        return unread or why
+    return (
+        f"{why}; 32-bit floats, which held the same values where they were compared, would take "
+        f"{units.size(size_bytes / 2)} (of nibabel: `get_fdata(dtype=np.float32)`), and what is cut out or made "
+        "smaller first less still"
+    )
 
 
 @kind(saving=0.95, blocker=_results_not_kept, apis=("PyDataset", "generator", "tf.data"), has_price=True)
@@ -195,8 +203,10 @@ def _in_words(call: MemoizableCall) -> str:
 
 
 def _read_once(inspection: Inspection) -> str | None:
-    """Return why nothing would be read from what is kept."""
-    return f"{stage_graph.one_pass(inspection)}, and no batch would be asked for again" if inspection.once else None
+    """Return why nothing would be read from what is kept; what calls gave is kept beyond a pass that is left early."""
+    if not inspection.once or (inspection.training is not None and inspection.training.leaves_passes):
+        return None
+    return f"{stage_graph.one_pass(inspection)}, and no batch would be asked for again"
 
 
 def _without_processes(inspection: Inspection) -> tuple[str, list[SetArgument], str]:

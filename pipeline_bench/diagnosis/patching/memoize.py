@@ -11,16 +11,20 @@ from typing import Any
 import libcst as cst
 
 from pipeline_bench.diagnosis.patching import imports
-from pipeline_bench.diagnosis.patching.source_file import SourceFile, called_name, comment_at, expression
+from pipeline_bench.diagnosis.patching.source_file import SourceFile, called_name, expression
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.text import free_name
+from pipeline_bench.user_code import assignments
 
 _WITH_COPY = ("array", "opened")
 """What a call gives that has a method `copy()`."""
 
 
 def nodes_of(file: SourceFile, made: MemoizableCall) -> list[Any]:
-    """Return the call, or the assignments in a row and what leaves between them; empty where they are not there."""
+    """Return the call, or the assignments in a row and what leaves between them; empty where they are not there.
+
+    Without what else stands between them.
+    """
     start, end = file.at(made.line, made.column), file.at(made.end_line, made.end_column)
     kind = cst.Assign if made.variable else cst.Call
     begun = [each for each in file.nodes if isinstance(each, kind) and file.start(each) == start]
@@ -28,27 +32,24 @@ def nodes_of(file: SourceFile, made: MemoizableCall) -> list[Any]:
         return [each for each in begun if file.end(each) == end]
     block = file.block(begun[0]) if begun else []
     found: list[Any] = [each for each in block if start <= file.start(each) < end]
-    whole = bool(found) and file.end(found[-1]) == end
-    return found if whole and _variable(found[-1]) == made.variable and _are_in_a_row(found) else []
+    if not found or file.end(found[-1]) != end:
+        return []
+    run = [_parsed(file, each) for each in found]
+    members = assignments.members(run)
+    variables = list(filter(None, map(assignments.variable, members)))
+    whole = bool(variables) and variables[-1] == made.variable and members[-1] is run[-1]
+    nodes = [node for node, each in zip(found, run, strict=True) if each in members]
+    leaves = [node for node in nodes if _leaves(file, node)]
+    return nodes if whole and len(leaves) <= (len(set(variables)) == 1) else []
 
 
-def _are_in_a_row(statements: Sequence[Any]) -> bool:
-    """Return whether each of some assignments reads what the one before made.
-
-    By one variable if they leave between, which they may once.
-    """
-    assigned = [each for each in statements if not isinstance(each, cst.If)]
-    variables = list(map(_variable, assigned))
-    leaves = len(statements) - len(assigned)
-    reads = (one in _names([then.value]) for one, then in zip(variables, assigned[1:], strict=False))
-    return all(variables) and not (leaves and len(set(variables)) > 1) and leaves <= 1 and all(reads)
+def _parsed(file: SourceFile, statement: Any) -> ast.stmt:
+    return ast.parse(file.code(statement)).body[0]
 
 
-def _variable(statement: Any) -> str:
-    """Return the one variable that a statement assigns to; empty of any other statement."""
-    targets = statement.targets if isinstance(statement, cst.Assign) else ()
-    target = targets[0].target if len(targets) == 1 else None
-    return target.value if isinstance(target, cst.Name) else ""
+def _leaves(file: SourceFile, statement: Any) -> bool:
+    """Return whether one of some assignments in a row is what leaves between them."""
+    return isinstance(statement, cst.If) and not assignments.variable(_parsed(file, statement))
 
 
 def memoize(file: SourceFile, nodes: Sequence[Any], made: MemoizableCall, decorator: str) -> None:
@@ -70,48 +71,67 @@ def memoize(file: SourceFile, nodes: Sequence[Any], made: MemoizableCall, decora
     imports.require(file, decorator.partition(".")[0], last)
     arguments = tuple(dict.fromkeys((*made.arguments, *(f"{made.owner}.{each}" for each in made.owner_reads))))
     named = _parameters(arguments, _variables_beside(nodes, arguments))
-    renamed = [each.visit(_Renamed(named)) for each in nodes]
+    of_class = next((each.name.value for each in file.around(last) if isinstance(each, cst.ClassDef)), "")
+    renamed = [each.visit(_Renamed(named)).visit(_Public(of_class)) for each in nodes]
     gives = "other" if made.gives in _WITH_COPY and _asks_for_none(file) else made.gives
-    decoded = ".copy()" if gives == "opened" else ""  # within what runs once: two threads may not decode one file
-    if made.variable:
-        leaves = any(isinstance(each, cst.If) for each in nodes)
-        stays = nodes[0] if leaves else last  # what leaves comes behind it
-        lines = [*_lines_of(file, nodes, renamed, stays), f"return {made.variable}{decoded}"]
-        dropped = [each for each in nodes if isinstance(each, cst.Assign) and each is not stays]
-        file.dropped.update(dropped)
-        file.moved.update(file.parents[each] for each in dropped if any(_comments_above(file.parents[each])))
-        value = stays.value
-    else:
-        body = file.code(renamed[0].with_changes(lpar=(), rpar=()))
-        lines = [f"return ({body}){decoded}" if "\n" in body else f"return {body}{decoded}"]
-        value = last
+    kept = "copy.deepcopy({})" if gives == "other" else "{}.copy()"
+    # Within what runs once, too: two threads may not decode one file, and what is kept is to hold none open.
+    within = kept if made.gives == "opened" else "{}"
+    value = nodes[0].value if made.variable else last
     name = file.free_name(f"kept_{made.variable or called_name(last)}")
     head = f"@{decorator}\ndef {name}({', '.join(named.values())}):\n"
-    file.ahead.setdefault(top, []).append(head + "".join(f"    {line}\n" for line in lines))
-    kept = f"{name}({', '.join(named)})"
+    if made.variable:
+        of_function: Any = cst.parse_statement(f"{head}    return {within.format(made.variable)}\n")
+        statements = [*_statements_of(file, nodes, renamed, made.variable), *of_function.body.body]
+        definition = file.code(of_function.with_changes(body=cst.IndentedBlock(statements)))
+        _take_out(file, nodes, made.variable)
+    else:
+        body = file.code(renamed[0].with_changes(lpar=(), rpar=()))
+        definition = f"{head}    return {within.format(f'({body})' if len(body.splitlines()) > 1 else body)}\n"
+    file.ahead.setdefault(top, []).append(definition)
     if gives == "other":
         imports.require(file, "copy", last)
-        kept = f"copy.deepcopy({kept})"
-    file.replaced[value] = expression(f"{kept}.copy()" if gives in _WITH_COPY else kept)
+    call = f"{name}({', '.join(named)})"
+    file.replaced[value] = expression(call if gives == "constant" else kept.format(call))
 
 
-def _lines_of(file: SourceFile, nodes: Sequence[Any], renamed: Sequence[Any], stays: Any) -> Iterator[str]:
-    """Yield the lines of assignments, with their comments but for the one that stays, and of what leaves between."""
+def _take_out(file: SourceFile, nodes: Sequence[Any], variable: str) -> None:
+    """Leave only the first of some assignments, to the variable that the last one makes; what leaves stays behind it.
+
+    So does a last one that is to a part of something, which gets the variable.
+    """
+    first, *others = nodes
+    file.replaced[first.targets[0].target] = cst.Name(variable)
+    for each in others:
+        if isinstance(each, cst.Assign) and not isinstance(each.targets[0].target, cst.Name):
+            file.replaced[each.value] = cst.Name(variable)
+        elif not _leaves(file, each):
+            file.dropped.add(each)
+            if any(_comments_above(file.parents[each])):
+                file.moved.add(file.parents[each])
+
+
+def _statements_of(file: SourceFile, nodes: Sequence[Any], renamed: Sequence[Any], variable: str) -> Iterator[Any]:
+    """Yield assignments, with the comments of those that are taken out, and what leaves between."""
     for node, new in zip(nodes, renamed, strict=True):
-        if isinstance(node, cst.If):
-            yield f"if {file.code(node.test)}:"
-            yield f"    return {_variable(nodes[0])}"
-        elif node is stays:
-            yield file.code(new)
+        line: Any = file.parents[node]
+        if _leaves(file, node):
+            yield cst.parse_statement(f"if {file.code(node.test)}:\n    return {variable}\n")
+        elif isinstance(node, cst.If):
+            yield new.with_changes(leading_lines=list(_comments_above(node)))
         else:
-            yield from _comments_above(file.parents[node])
-            yield f"{file.code(new)}{_comment(file.parents[node])}"
+            is_part = not isinstance(node.targets[0].target, cst.Name)
+            targets = [cst.AssignTarget(cst.Name(variable))] if is_part else new.targets
+            single = new.with_changes(targets=targets, semicolon=cst.MaybeSentinel.DEFAULT)
+            goes = node is not nodes[0] and not is_part and isinstance(line, cst.SimpleStatementLine)
+            beside = {"trailing_whitespace": line.trailing_whitespace} if goes else {}
+            yield cst.SimpleStatementLine([single], list(_comments_above(line)) if goes else [], **beside)
 
 
-def _comments_above(line: Any) -> Iterator[str]:
+def _comments_above(line: Any) -> Iterator[cst.EmptyLine]:
     """Yield the comments above a line whose statements all go, which take them along."""
-    above = line.leading_lines if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else ()
-    yield from (each.comment.value for each in above if each.comment is not None)
+    goes = isinstance(line, cst.If) or (isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1)
+    yield from (each for each in (line.leading_lines if goes else ()) if each.comment is not None)
 
 
 def _asks_for_none(file: SourceFile) -> bool:
@@ -137,12 +157,6 @@ def _asks_for_none(file: SourceFile) -> bool:
 
 def _is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
-
-
-def _comment(line: Any) -> str:
-    """Return the comment behind a statement, with the blanks in front of it."""
-    end = getattr(line, "trailing_whitespace", None)
-    return comment_at(end) if isinstance(end, cst.TrailingWhitespace) else ""
 
 
 def _variables_beside(nodes: Sequence[Any], arguments: Sequence[str]) -> set[str]:
@@ -183,6 +197,19 @@ class _Variables(cst.CSTVisitor):
         if isinstance(node, cst.Name):
             self.names.add(node.value)
         return True
+
+
+class _Public(cst.CSTTransformer):
+    """Names attributes that are another one within a class as code outside of it does: ``_Pictures__read``."""
+
+    def __init__(self, of_class: str) -> None:
+        self._of_class = of_class.lstrip("_")
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        name = original_node.attr.value if isinstance(original_node, cst.Attribute) else ""
+        if not self._of_class or not name.startswith("__") or name.endswith("__"):
+            return updated_node
+        return updated_node.with_changes(attr=cst.Name(f"_{self._of_class}{name}"))
 
 
 class _Renamed(cst.CSTTransformer):
