@@ -350,7 +350,7 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
     element = "batch" if inspection.batch_size is not None else "element"
     by_class = inspection.api == "PyDataset"  # there is no cache, its class keeps what it makes
     if inspection.once:
-        never = "what the class keeps is never asked for" if by_class else "it fills the cache and never reads from it"
+        never = "what the class keeps is never asked for" if by_class else "nothing is read from the cache"
         return f" {sentence(stage_graph.one_pass(inspection))}: {never}."
     if inspection.cold and by_class:
         return f" This is the first epoch, in which {costliest} keeps what it makes: it takes less in later ones."

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from pipeline_bench.diagnosis import attempt_statistics, equality, stage_graph
 from pipeline_bench.diagnosis.fixes import cache_size
 from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import BatchInGenerator, GatherBatches, GatherWindows, MoveBefore, Remove
+from pipeline_bench.model.element_flow import AUTOTUNED_BATCHES, applied
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
@@ -76,7 +79,7 @@ def _does_not_apply(fix: Fix, inspection: Inspection | None) -> str:
         return ""
     moves = [(inspection.stage(e.stage), inspection.stage(e.other)) for e in fix.edits if isinstance(e, MoveBefore)]
     for stage, other in moves:
-        if stage.method == "filter":
+        if stage.method == "filter" and other.method not in cache_size.MIXING:
             return f"{one_line(stage.label, NAME)} looks at what {one_line(other.label, NAME)} gives."
     behind = {other.id for stage, other in moves if stage.method in BATCH_AS_IS}
     maps = [stage for stage in inspection.stages if stage.id in {*behind, *(fix.stages if behind else ())}]
@@ -157,19 +160,36 @@ def _run_otherwise(fix: Fix, inspection: Inspection) -> list[Stage]:
 
 
 def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[TrialRecord]) -> str | None:
-    """Return why nothing would be read from the cache of a fix: the training takes no more than what fills it.
+    """Return why nothing would be read from the cache of a fix: the training, or each pass, takes too little.
 
     Where TensorFlow does not know how many elements a pass has, a trial that filled the cache does.
     """
     training = inspection.training if inspection is not None else None
-    if inspection is None or training is None or training.in_loop or training.steps is None:
+    if inspection is None or training is None or training.in_loop:
         return None
     cost = inspection.cost(fix.kept_stages[0]) if len(fix.kept_stages) == 1 else None
-    kept = _kept(own)
-    if kept is None or cost is None or not cost.elements or training.steps > kept / cost.elements:
+    kept, steps = _kept(own), training.steps if training.pass_steps is None else training.pass_steps
+    if kept is None or cost is None or not cost.elements or steps is None:
         return None
-    takes, has = units.count(training.steps, "batch", "batches"), round(kept / cost.elements)
-    return f"The fit takes {takes}, and a pass over the data has {has:,}: nothing would be read from a cache."
+    ahead = 0.0 if training.pass_steps is None else _ahead(inspection)
+    if steps + ahead > kept / cost.elements:
+        return None
+    takes, has = units.count(steps, "batch", "batches"), round(kept / cost.elements)
+    who = "fit" if training.epochs is not None else "script's loop"
+    each = "" if training.pass_steps is None else " of each iterator that it makes"
+    return f"The {who} takes {takes}{each}, and a pass over the data has {has:,}: nothing would be read from a cache."
+
+
+def _ahead(inspection: Inspection) -> float:
+    """Return how many batches more than are taken may be read of a pass, to fill shuffles and buffers."""
+    held = AUTOTUNED_BATCHES
+    for stage in inspection.stages:
+        size, cost = stage.arguments.get("buffer_size"), inspection.cost(stage.id)
+        mixes = "shuffle" in applied(stage)
+        if mixes or (stage.method == "prefetch" and isinstance(size, int) and size > 0):
+            elements = None if cost is None else cost.elements
+            held += size / elements if isinstance(size, int) and size >= 0 and elements else math.inf
+    return held
 
 
 def _kept(own: list[TrialRecord]) -> int | None:

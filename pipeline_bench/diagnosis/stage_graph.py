@@ -301,8 +301,10 @@ def one_pass(inspection: Inspection) -> str:
     if inspection.anew:
         return "the script makes its pipeline anew for each pass"
     training = inspection.training
+    if training is not None and training.leaves_passes:
+        return "the script's loop leaves each pass before its end, where a cache would be full"
     if training is not None and training.never_reads_again:
-        return "the script's loop passes over its data once, has another dataset in each pass, or ends each pass early"
+        return "the script's loop passes over its data once, or has another dataset in each pass"
     if training is not None and training.epochs is None:
         return "the script's loop ends within its first pass over the data"
     return "the fit passes over its data once"

@@ -18,6 +18,7 @@ from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes.cache_size import pass_elements
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
+from pipeline_bench.model.element_flow import AUTOTUNED_BATCHES
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
@@ -32,8 +33,6 @@ _CONTRADICTS = 1.25
 """Trials of one ceiling that differ by more did not measure the model alone."""
 _STEADY = 1.1
 """Trials of the same that differ by more cannot show that a step is within some percent of its ceiling."""
-_AUTOTUNED_BATCHES = 24.0
-"""What a buffer of a size that is not known holds at the most: AUTOTUNE lets one grow only when it was found empty."""
 
 
 class StepTimes(NamedTuple):
@@ -201,15 +200,19 @@ def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
     batches = max(0, round(about or 0.0) if counted is None else counted)
     wait_ms = (inspection.first_ns or 0.0) / NS_PER_MS - step_ms
     late = inspection.ahead_elements is not None
-    if not step_ms or not (batches or late) or wait_ms < BOUND_SHARE * (batches * step_ms + wait_ms):
+    if not step_ms or not (batches or late):
         return None
     if any(stage.method in KEEPING for stage in inspection.stages) and not inspection.once:
         return None
     stage = next((each for each in reversed(inspection.stages) if _begins_with(inspection, each, batches)), None)
     if stage is None:
         return None
-    measured = not late and times.in_a_row is not None and times.in_a_row >= 2 * batches
     held = min(batches, _held(inspection, stage) or batches) if stage.method == "shuffle" else 0.0
+    if late and about is not None and held:  # what was computed is of a buffer that its input may be too short to fill
+        wait_ms *= held / (_held(inspection, stage) or held)
+    if wait_ms < BOUND_SHARE * (batches * step_ms + wait_ms):
+        return None
+    measured = not late and times.in_a_row is not None and times.in_a_row >= 2 * batches
     saved_ms = held * (times.wait_ms or 0.0)
     return Beginning(stage, batches, wait_ms + step_ms, wait_ms, saved_ms, measured, about is not None)
 
@@ -260,7 +263,7 @@ def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None
         size = _held(inspection, stage, inspection.ahead_elements if stage.method == "shuffle" else None)
         behind = segments.without(parts, [each.id for each in stage_graph.upstream(inspection, stage)])
         goes_with_step = behind.period_ns <= DEARER_ALONE * step_ms * NS_PER_MS
-        if fills and goes_with_step and taken <= (_AUTOTUNED_BATCHES if size is None else size):
+        if fills and goes_with_step and taken <= (AUTOTUNED_BATCHES if size is None else size):
             return stage
     return None
 
@@ -321,7 +324,7 @@ def _outlasts_buffers(inspection: Inspection, times: StepTimes) -> bool:
         is_known = is_known and (stage.method != "shuffle" or of_a_pass(inspection) is not None)
         size = stage.arguments.get("buffer_size" if stage.method == "prefetch" else "max_queue_size")
         holds = stage.method == "prefetch" or size is not None
-        held += (size if isinstance(size, int) and size >= 0 else _AUTOTUNED_BATCHES) if holds else 0
+        held += (size if isinstance(size, int) and size >= 0 else AUTOTUNED_BATCHES) if holds else 0
     return times.waits_little and is_known and (times.in_a_row or 0) > held
 
 

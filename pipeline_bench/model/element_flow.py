@@ -20,6 +20,8 @@ _CHOOSING = frozenset({"sample_from_datasets", "choose_from_datasets", "concaten
 """Methods whose elements come each from one of the inputs, and not from all of them."""
 _REPEATING = frozenset({"repeat", "shuffle_and_repeat"})
 """Methods, and functions for `apply`, that pass over their input again."""
+AUTOTUNED_BATCHES = 24.0
+"""What a buffer of a size that is not known holds at the most: AUTOTUNE lets one grow only when it was found empty."""
 
 
 def inputs_per_output(stage: Stage) -> float | None:

@@ -259,11 +259,15 @@ class ScriptTraining(Data):
     steps_a_call: int | None = None
     """Of its `fit`, as `WallTime.steps_a_call`."""
     steps: int | None = None
-    """Batches that it takes in all, where `steps_per_epoch` of its `fit`, or the `range` of its loop, says it."""
+    """Batches that it takes in all, where `steps_per_epoch` of its `fit`, or the text of its loop, says it."""
+    pass_steps: int | None = None
+    """Batches that its loop takes of an iterator before it makes another, at the most, where its text says it."""
+    leaves_passes: bool = False
+    """Whether these are so few that no stage comes to its end, where a cache would be full."""
     behind: Line = ""
     """What the training puts behind its data: ``its class weights``, ``MirroredStrategy``."""
     never_reads_again: bool = False
-    """Whether no pass of the script's loop reads what another kept: it has one, or each ends early or has its own."""
+    """Whether no pass of the script's loop reads what another kept: it has one, or each has its own dataset."""
     later_fits: tuple[int, ...] = ()
     """The lines further down the script that call `fit` too."""
     of_loop: int | None = None
@@ -345,13 +349,14 @@ class Inspection(Data):
 
     @property
     def once(self) -> bool:
-        """Whether a script is known to compute each element once: in one pass at most, or in a pipeline made anew."""
+        """Whether a script is known to read no cache: it makes one pass, or its pipeline anew, or leaves each pass."""
         if self.anew:
             return True
         if self.training is None or self.training.in_loop:
             return False
-        if self.training.steps is not None and self.pass_elements is not None:
-            return self.training.steps <= self.pass_elements
+        taken, whole = self.training.steps, self.pass_elements
+        if self.training.leaves_passes or (taken is not None and whole is not None and taken <= whole):
+            return True
         gives_a_pass = self.cardinality is not None and self.cardinality == self.pass_elements
         repeated = any(stage.method == "repeat" and stage.arguments.get("count") != 1 for stage in self.stages)
         return (self.training.once or self.training.never_reads_again) and (gives_a_pass or not repeated)

@@ -343,7 +343,6 @@ class _Watch:
         datasets = training_data.named(sys._getframe(1), data)
         epochs = training_data.epochs_of(given, does) if data is taken else 1  # an iterator passes once
         in_loop = any(source_loops.around(body=False)) and not source_loops.is_replaced()
-        within = next(source_loops.around(), None) if epochs == 1 else None
         trains, is_arrays = does == "train", training_data.kind(data) == "arrays"
         return CapturedTraining(
             data,
@@ -354,7 +353,7 @@ class _Watch:
             datasets,
             epochs,
             in_loop,
-            within,
+            within=next(source_loops.around(), None),
             one_batch=trains and is_arrays and training_data.fit_in_one_batch(data, given),
             steps_a_call=legacy_keras.steps_a_graph_call(model) if trains else None,
         )

@@ -17,7 +17,7 @@ from pipeline_bench.model.job import WHY_EAGER, Eager
 from pipeline_bench.model.pipeline import Location, ScriptTraining
 from pipeline_bench.script.loop_step import LoopStep
 from pipeline_bench.text import joined, units
-from pipeline_bench.tfdata import public_api
+from pipeline_bench.tfdata import dataset_graph, public_api
 from pipeline_bench.tfdata.keras_input import Kind
 from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.source_loops import SourceLoop
@@ -67,10 +67,10 @@ class CapturedTraining:
         datasets: those of the script that have a name by then, the one that is trained on first.
         epochs: of the `fit`; None where it is none.
         in_loop: whether the `fit` is called in a loop of the user's code.
-        within: the innermost loop that goes round once for each pass over the data; None where there is none, or it is
-            not known.
+        within: the innermost loop that begins a pass over the data, or calls the `fit`, in each of its rounds; None
+            where there is none, or it is not known.
         never_reads_again: whether nothing that one pass of the script's own loop kept is read by another.
-        steps: how many batches a loop of the script's own takes in all, where its text tells.
+        steps: how many batches a loop of the script's own takes of an iterator at the most, where its text tells.
         later_fits: the lines further down the script that call `fit` too.
         of_loop: the place of its iterator among those that the loop takes from; None where it takes from one.
         eager: why its steps run as eager code, where that is known of a loop's.
@@ -225,7 +225,10 @@ def are_batches_of(dataset: Any, given: Sequence[Any]) -> bool:
 
 
 def choose(
-    training: CapturedTraining, selector: str | None, place: Callable[[Any], Location | None]
+    training: CapturedTraining,
+    selector: str | None,
+    place: Callable[[Any], Location | None],
+    is_made_in: Callable[[Any, SourceLoop | None], bool] = lambda *_: False,
 ) -> tuple[ScriptTraining, Any]:
     """Return what is said of a script's training, and the dataset of it that is meant.
 
@@ -233,6 +236,7 @@ def choose(
         training: where the script was left.
         selector: see `chosen`; None for what is trained on.
         place: see `chosen`.
+        is_made_in: whether a loop makes a dataset anew in each of its rounds.
 
     Raises:
         UserCodeError: see `chosen`.
@@ -249,6 +253,9 @@ def choose(
     else:
         found = datasets[0] if training.given else of_loop(datasets, is_alike)
     alike, is_whole = is_alike(found.data), found.data is training.data
+    whole = getattr(found.data, "_original_dataset", found.data)  # that a strategy distributes
+    taken = training.steps if is_whole and training.steps is not None and kind(whole) == "tf.data" else None
+    of_pass = None if training.within is None else taken
     trained = ScriptTraining(
         line=training.line,
         model=training.model is not None and alike,
@@ -257,8 +264,10 @@ def choose(
         datasets=tuple(each.text for each in datasets),
         generator_uses=_used_by(training.data, datasets) if is_whole else "",
         epochs=training.epochs,
-        in_loop=training.in_loop,
-        steps=steps_of(training.given, training.epochs) if training.given else training.steps if is_whole else None,
+        in_loop=training.in_loop and not is_made_in(found.data, training.within),
+        steps=steps_of(training.given, training.epochs) if training.given else taken if of_pass is None else None,
+        pass_steps=of_pass,
+        leaves_passes=of_pass is not None and dataset_graph.is_left(whole, of_pass),
         behind=_behind(training),
         never_reads_again=training.never_reads_again and is_whole,
         later_fits=training.later_fits,

@@ -17,7 +17,7 @@ from pipeline_bench import user_code
 from pipeline_bench.model.job import Eager
 from pipeline_bench.script import loop_step, training_calls
 from pipeline_bench.script.loop_step import LoopStep
-from pipeline_bench.tfdata import public_api
+from pipeline_bench.tfdata import dataset_graph, public_api
 from pipeline_bench.user_code import legacy_keras, source_loops
 from pipeline_bench.user_code.source_loops import SourceLoop
 
@@ -51,7 +51,7 @@ class DatasetLoop:
     never_reads_again: bool = False
     """Whether nothing that one pass kept is read by another."""
     steps: int | None = None
-    """How many elements it takes in all by `next`, where the loops around that tell."""
+    """How many elements it takes at the most, where the loops around that tell."""
     step: LoopStep | None = None
     """What trains on its elements, where a `tf.function` of them does."""
     eager: Eager | None = None
@@ -287,7 +287,7 @@ class Loops:
             place = user_code.location()
             loop = self._last = self._loops[iterator] = DatasetLoop(dataset, user_code.named(place))
             loop.within = next(source_loops.around(), None)
-            loop.never_reads_again = source_loops.never_reads_again(_count(dataset))
+            loop.never_reads_again = source_loops.never_reads_again()
             loop.needs_training = self._needs_training("" if place is None else place.file)
             return iterator
 
@@ -305,11 +305,8 @@ class Loops:
             if loop is not None:
                 self._last = loop
                 loop.count += 1
-                if loop.count == 1:
-                    loop.taken_in = tuple(source_loops.around(body=False))
-                    loop.generator = source_loops.generator()
-                    loop.needs_training = loop.needs_training and not training_calls.takes_gradient(loop.taken_in)
-                    loop.steps = source_loops.rounds() if loop.within is None else None
+                if loop.count <= 2:  # noqa: PLR2004 - the first may be an example, taken before the loop
+                    _place(loop, iterator)
                 if loop.count >= _LOOP_ELEMENTS:
                     self._note(loop)
                     if loop.trains or not loop.needs_training:
@@ -326,13 +323,15 @@ class Loops:
     def _take_in_graph(self, iterator: Any) -> None:
         if self.is_paused:
             return
-        by_identity = {id(made): loop for made, loop in self._loops.items()}
+        by_identity = {id(made): (made, loop) for made, loop in self._loops.items()}
         # The function's own iterator is a symbol where it is an argument of the call.
         call = self._outermost_call()
         given = [id(each) for each in (iterator, *(() if call is None else (*call.arguments, *call.named.values())))]
-        last = [] if self._last is None else [self._last]
-        for loop in [by_identity[each] for each in given if each in by_identity] or last:
+        last = [] if self._last is None else [(self, self._last)]
+        for made, loop in [by_identity[each] for each in given if each in by_identity] or last:
             if loop.dataset.element_spec == iterator.element_spec:
+                if call is not None and source_loops.takes_one(function := call.function.python_function):
+                    loop.steps = source_loops.rounds(loop.within, made, call=call.frame, function=function.__name__)
                 self._reach(loop)
 
     def _in_graph(self, plain: Any) -> Any:
@@ -367,6 +366,16 @@ def _before(plain: Any, action: Callable[..., None]) -> Any:
     return wrapper
 
 
+def _place(loop: DatasetLoop, iterator: Any) -> None:
+    """Note where a loop takes an element, unless it took the one before in as many loops."""
+    taken_in = tuple(source_loops.around(body=False))
+    if loop.count == 1 or len(taken_in) > len(loop.taken_in):
+        loop.taken_in, loop.generator = taken_in, source_loops.generator()
+        loop.needs_training = loop.needs_training and not training_calls.takes_gradient(taken_in)
+        steps = source_loops.rounds(loop.within, iterator, in_header=loop.line == user_code.line())
+        loop.steps = None if steps is None else loop.count - 1 + steps
+
+
 def _by_iter(plain: Any) -> Any:
     """Return what stands in the place of `make_one_shot_iterator`: in eager code `iter`, which does the same."""
     import tensorflow as tf
@@ -376,16 +385,7 @@ def _by_iter(plain: Any) -> Any:
 
 def _is_short(dataset: Any) -> bool:
     """Return whether a loop over it may be one over an example or two, as over `take(1)`."""
-    return 0 <= _count(dataset) < _LOOP_ELEMENTS
-
-
-def _count(dataset: Any) -> int:
-    """Return how many elements a dataset gives; negative where it has no end or does not know."""
-    import tensorflow as tf
-
-    count = dataset.cardinality
-    with tf.init_scope():  # what trains may be inside a tf.function, where a count is a symbol
-        return int(count() if callable(count) else count)
+    return 0 <= dataset_graph.count(dataset) < _LOOP_ELEMENTS
 
 
 def _by_user() -> bool:

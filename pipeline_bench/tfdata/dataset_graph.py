@@ -6,6 +6,7 @@ import graphlib
 import math
 from typing import Any
 
+from pipeline_bench.model.element_flow import AUTOTUNED_BATCHES
 from pipeline_bench.model.pipeline import INFINITE, UNKNOWN
 
 
@@ -51,15 +52,33 @@ def functions_in(dataset: Any) -> list[Any]:
         return []
 
 
-def left_early(dataset: Any) -> dict[int, bool | None]:
+def count(dataset: Any) -> int:
+    """Return how many elements a dataset gives, also a distributed one; negative where it is endless, or not known."""
+    import tensorflow as tf
+
+    counted = dataset.cardinality
+    with tf.init_scope():  # what asks may be inside a tf.function, where a count is a symbol
+        return int(counted() if callable(counted) else counted)
+
+
+def is_left(dataset: Any, taken: int) -> bool:
+    """Return whether a pass that takes so many elements leaves all datasets of a pipeline before their end.
+
+    More are counted in, for a buffer behind them may have been given these already.
+    """
+    left = left_early(dataset, taken + AUTOTUNED_BATCHES)
+    return all(left.get(id(each)) for each in upstream_of(dataset))
+
+
+def left_early(dataset: Any, taken: float = math.inf) -> dict[int, bool | None]:
     """Return which datasets of a pipeline are left before their end, in every pass, by their identities.
 
-    A `take` leaves them, and a `zip` whose other input is shorter. None of one for which it is not known: how many
-    elements it has, or how many are read for one behind it. TensorFlow empties a cache that is left early
-    (tensorflow/core/kernels/data/cache_dataset_ops.cc).
+    A `take` leaves them, a `zip` whose other input is shorter, and who only takes so many elements. None of one for
+    which it is not known: how many elements it has, or how many are read for one behind it. TensorFlow empties a cache
+    that is left early (tensorflow/core/kernels/data/cache_dataset_ops.cc).
     """
     left: dict[int, bool | None] = {}
-    read: dict[int, float] = {}  # at least so many elements of each, in a pass over the whole
+    read: dict[int, float] = {id(dataset): taken}  # at least so many elements of each, in a pass over the whole
     unsure: set[int] = set()  # perhaps more
     for each in reversed(upstream_of(dataset)):
         given = read.get(id(each), math.inf)
@@ -77,7 +96,7 @@ def left_early(dataset: Any) -> dict[int, bool | None]:
             unsure.update(map(id, inputs if UNKNOWN in counts else ()))
         for one in inputs:
             read[id(one)] = max(at_least, read.get(id(one), 0.0))
-        if left.get(id(each), False) is None:
+        if left.get(id(each), False) is None or (len(inputs) > 1 and _kind(each) != "Zip"):
             unsure.update(map(id, inputs))
     return left
 
@@ -90,9 +109,9 @@ def _reads_at_least(dataset: Any, given: float) -> float:
         return min(given, number)
     if given in (0.0, math.inf):
         return given
-    if number is not None and kind in ("Shuffle", "Skip"):
-        # A shuffle fills its buffer first, and then reads another for each element that it gives.
-        return math.inf if number < 0 else given + max(0, number - (kind == "Shuffle"))
+    if number is not None and kind in ("Shuffle", "Skip", "Prefetch"):
+        # A shuffle fills its buffer first, and then reads another for each element that it gives; a prefetch may.
+        return math.inf if number < 0 and kind != "Prefetch" else given + max(0, number - (kind == "Shuffle"))
     if kind in _BATCHES:
         return given * (number or 1)
     if len(inputs_of(dataset)) > 1 and kind != "Zip":  # of which one may give none
@@ -101,7 +120,11 @@ def _reads_at_least(dataset: Any, given: float) -> float:
 
 
 _BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
-_NUMBERS = {"Take": "_count", "Skip": "_count", "Shuffle": "_buffer_size", **dict.fromkeys(_BATCHES, "_batch_size")}
+_NUMBERS = {
+    **dict.fromkeys(("Take", "Skip"), "_count"),
+    **dict.fromkeys(("Shuffle", "Prefetch"), "_buffer_size"),
+    **dict.fromkeys(_BATCHES, "_batch_size"),
+}
 """Where a dataset of a kind keeps the number by which it reads."""
 _SEVERAL_OF_ONE = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch", "Rebatch")
 """The kinds of datasets that may give several elements for one of their input."""

@@ -26,13 +26,13 @@ from pipeline_bench.model.pipeline import Location
 from pipeline_bench.tfdata import describe, public_api
 from pipeline_bench.tfdata.dataset_graph import unwrapped
 from pipeline_bench.tfdata.public_api import Entry, Run, is_dataset
-from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, outside_of_graph
+from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, outside_of_graph, upstream
 from pipeline_bench.user_code import source_loops
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 _DISTRIBUTED_NOTE = (
-    "The function returned a dataset distributed by a tf.distribute strategy; the dataset that it was made of was "
-    "diagnosed, in one process and with its own batch size."
+    "The dataset is distributed by a tf.distribute strategy; the dataset that it was made of was diagnosed, in one "
+    "process and with its own batch size."
 )
 _ALLOWED = "it must return a tf.data.Dataset, or a tuple, list or dict whose first dataset is to be diagnosed"
 _DISTRIBUTING = ("experimental_distribute_dataset", "distribute_datasets_from_function")
@@ -106,6 +106,13 @@ class Recording:
         found = self._dataset_of(value)
         call = None if found is None else self._calls.get(self._makers.get(id(unwrapped(found[0])), -1))
         return None if call is None else call.location
+
+    def is_made_in(self, value: object, loop: SourceLoop | None) -> bool:
+        """Return whether each round of a loop makes a dataset anew, from its sources on, and it keeps no files."""
+        found = self._dataset_of(value)
+        needed = [] if found is None else [self._calls[each] for each in upstream(self._calls, [self._maker(found[0])])]
+        is_new = [loop in each.loops for each in needed if not each.inputs]
+        return bool(is_new) and all(is_new) and not any(each.writes_files() for each in needed)
 
     def _first_dataset(self, value: object) -> tuple[Any, tuple[str, ...]]:
         found = self._dataset_of(value)

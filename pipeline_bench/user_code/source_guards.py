@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import linecache
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
+from operator import add, floordiv, mul, sub, truediv
 from types import FrameType
 from typing import Any
 
@@ -21,6 +24,11 @@ _CACHES = ("cache", "memo")
 """Parts of the names of decorators that keep what a function has returned."""
 _TAKING = ("next", "get_next")
 """Take an element of an iterator, by their names."""
+_AS_LONG = ("bar", "enumerate", "reversed", "tqdm", "track")
+"""How the names end of what gives as many elements as its first argument, such as progress bars."""
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+LOOPS = (ast.For, ast.AsyncFor, ast.While, *COMPREHENSIONS)
+_OPERATIONS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv, ast.FloorDiv: floordiv}
 
 
 def is_kept(frame: FrameType) -> bool:
@@ -57,58 +65,184 @@ def most_taken(loop: ast.For, known: Mapping[str, Any]) -> Iterator[int]:
         known: the variables where it runs; a number that is not among them yields nothing.
     """
     target, counts = loop.target, loop.iter
-    if not isinstance(counts, ast.Call) or ast.unparse(counts.func) != "enumerate" or len(counts.args) != 1:
+    if not isinstance(counts, ast.Call) or ast.unparse(counts.func) != "enumerate" or not isinstance(target, ast.Tuple):
         return
-    if not isinstance(target, ast.Tuple) or counts.keywords:
+    if any(isinstance(each, ast.Continue) for each in _walk(loop.body)):  # it may never come to the `break`
         return
+    if _stored(loop.body) & _mentioned([target.elts[0]]):
+        return
+    begins = [*counts.args[1:], *(each.value for each in counts.keywords)]
+    first = _number(begins[0], known) if begins else 0
     for node in loop.body:
-        if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
+        if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare) or len(node.test.ops) > 1:
             continue
         ends = any(isinstance(each, ast.Break) for each in node.body)
         counted = ast.unparse(node.test.left) == ast.unparse(target.elts[0])
         more = {ast.Eq: 1, ast.GtE: 1, ast.Gt: 2}.get(type(node.test.ops[0]))
         number = _number(node.test.comparators[0], known)
-        if ends and counted and more is not None and number is not None:
-            yield number + more
+        if ends and counted and more is not None and number is not None and first is not None and number >= first:
+            yield number - first + more
 
 
-def rounds(loop: ast.For, known: Mapping[str, Any]) -> int | None:
-    """Return how often a `for` over a `range`, or a progress bar of one, goes round; None if that is not known.
-
-    Nor is it if it calls for two elements of one iterator, so that a round is not one element.
+def rounds(loop: Any, known: Mapping[str, Any]) -> int | None:
+    """Return how often a `for` goes round at the most, by what it goes over or a `break`; None if that is not known.
 
     Args:
-        loop: that takes an element in each round.
+        loop: what it may be.
         known: the variables where it runs.
     """
-    counts = loop.iter
-    if isinstance(counts, ast.Call) and counts.args and isinstance(counts.args[0], ast.Call):
-        counts = counts.args[0]
-    named = isinstance(counts, ast.Call) and ast.unparse(counts.func).rpartition(".")[-1] in ("range", "trange")
-    if not named or not isinstance(counts, ast.Call) or not 1 <= len(counts.args) <= 2:  # noqa: PLR2004 - from, to
+    if not isinstance(loop, ast.For):
         return None
-    calls = [node for node in _walk(loop.body) if isinstance(node, ast.Call)]
-    taken = [ast.unparse(node) for node in calls if ast.unparse(node.func).rpartition(".")[-1] in _TAKING]
-    ends = [_number(each, known) for each in counts.args]
-    if len(taken) != len(set(taken)) or None in ends:
+    numbers = (_most(loop.iter, known), *most_taken(loop, known))
+    return min((number for number in numbers if number is not None), default=None)
+
+
+def take_alone(
+    statements: Sequence[Any], names: Collection[str], lines: Collection[int], function: str | None = None
+) -> bool:
+    """Return whether loops take one element of an iterator in each round, and nothing beside them takes any.
+
+    Who looks at one by `next`, in no loop, counts for none.
+
+    Args:
+        statements: all that the iterator's names are known in.
+        names: of the iterator.
+        lines: where these loops begin.
+        function: the name of one that takes an element of the iterator that it is given.
+    """
+    own, everywhere = [*own_nodes(statements)], [*_walk(statements)]
+    others = {id(node) for each in everywhere if _has_own(each, names) for node in ast.walk(each)}
+    used = {id(node) for node in everywhere if _is_load(node) and node.id in names and id(node) not in others}
+    loops = [node for node in own if _is_loop(node)]
+    in_loops = {id(node) for node in _walk(loops)}
+    calls = [node for node in own if isinstance(node, ast.Call)]
+    taken = {id(each) for call in calls if _name(call) in _TAKING for each in _given(call)}
+    looks = {each for each in used & taken if each not in in_loops}
+    taken |= {id(each) for call in calls if _name(call) == function for each in _given(call)}
+    headers = [loop.iter for loop in loops if isinstance(loop, ast.For) and loop.lineno in lines]
+    in_body = taken - {id(node) for node in _walk(headers)}  # a header is evaluated once
+    over = {id(each) for header in headers for each in _gone_over(header)}
+    return used <= {id(node) for node in own} and len(used - looks) == 1 and used - looks <= in_body | over
+
+
+def _gone_over(counts: Any) -> Iterator[Any]:
+    """Yield what gives an element in each round of a `for`: what it goes over, or what that hands on."""
+    if not isinstance(counts, ast.Call):
+        yield counts
+    elif (name := _name(counts)) in ("islice", "iter", "zip") or name.casefold().endswith(_AS_LONG):
+        for each in counts.args if name == "zip" else counts.args[:1]:
+            yield from _gone_over(each)
+
+
+def _given(call: ast.Call) -> Iterator[Any]:
+    """Yield what a call is given, also before its dot."""
+    yield from (*call.args, *(each.value for each in call.keywords))
+    if isinstance(call.func, ast.Attribute):
+        yield call.func.value
+
+
+def _has_own(node: Any, names: Collection[str]) -> bool:
+    """Return whether what is by some names within a function is its own."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return False
+    inside = [*ast.walk(node)]
+    own = {each.arg for each in inside if isinstance(each, ast.arg)}
+    own |= {each.id for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    shared = {name for each in inside if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
+    return own - shared >= {*names}
+
+
+def _is_load(node: Any) -> bool:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+
+
+def given(file: str, function: str, known: Mapping[str, Any]) -> list[Any]:
+    """Return what the calls of a function in a file hand over, as far as it is known."""
+    calls = [node for node in nodes(file) if isinstance(node, ast.Call) and _name(node) == function]
+    return [_value(each, known) for call in calls for each in _given(call)]
+
+
+def takes_one(function: Any) -> bool:
+    """Return whether the text of a function takes one element: it does so in one place, and in no loop."""
+    inside = [*ast.walk(function)]
+    taking = [node for node in inside if isinstance(node, ast.Call) and _name(node) in _TAKING]
+    return len(taking) == 1 and not any(isinstance(each, LOOPS) for each in inside)
+
+
+def _name(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[-1]
+
+
+def is_as_long(name: str) -> bool:
+    """Return whether what goes by a qualified name hands on each element that it is given, as a progress bar does."""
+    return any(part.endswith(_AS_LONG) for part in name.casefold().split("."))
+
+
+@functools.lru_cache(maxsize=256)
+def changed(file: str, loop_line: int) -> frozenset[str]:
+    """Return what the loops that begin in a line set: names, attributes, and what they set an item of.
+
+    What any function declares `global` counts, too.
+    """
+    shared = (name for node in nodes(file) if isinstance(node, ast.Global) for name in node.names)
+    loops = [node for node in nodes(file) if _is_loop(node) and node.lineno == loop_line]
+    return frozenset((*_stored(loops), *shared))
+
+
+def _most(counts: ast.expr, known: Mapping[str, Any]) -> int | None:
+    """Return how many elements what a `for` goes over gives at the most: a `range`, or what ends with one."""
+    if not isinstance(counts, ast.Call):
         return None
-    return max(0, (ends[-1] or 0) - (ends[0] or 0 if len(ends) > 1 else 0))
+    name, arguments = _name(counts), counts.args
+    if name in ("range", "trange"):
+        found: int | None = _computed(lambda *ends: len(range(*ends)), *(_number(each, known) for each in arguments))
+        return found
+    if name == "islice" and len(arguments) > 1:
+        return _number(arguments[1 if len(arguments) == 2 else 2], known)  # noqa: PLR2004 - none, or from, to
+    inner = arguments if name == "zip" else arguments[:1] if name.casefold().endswith(_AS_LONG) else ()
+    return min((number for each in inner if (number := _most(each, known)) is not None), default=None)
 
 
 def _number(node: ast.expr, known: Mapping[str, Any]) -> int | None:
     """Return the whole number that an expression is where these variables are known; None where it is none."""
+    found = _value(node, known)
+    return int(found) if isinstance(found, Integral) and not isinstance(found, bool) else None
+
+
+def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """Return what an expression is, as far as it is plain data where these variables are known; nothing is run."""
     found: Any = None
-    if isinstance(node, ast.Constant):
-        found = node.value
-    elif isinstance(node, ast.Name):
-        found = known.get(node.id)
-    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):  # as of argparse
-        found = getattr(known.get(node.value.id), "__dict__", {}).get(node.attr)
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        left, right = _number(node.left, known), _number(node.right, known)
-        if left is not None and right is not None:
-            found = left + right if isinstance(node.op, ast.Add) else left - right
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    match node:
+        case ast.Constant(value=found):
+            pass
+        case ast.Name(id=name):
+            found = known.get(name)
+        case ast.Attribute() if (text := ast.unparse(node)) in known:
+            found = known[text]
+        case ast.Attribute(value=owner, attr=name):
+            found = _attribute(_value(owner, known), name)
+        case ast.Subscript(value=owner, slice=ast.Constant(value=key)):
+            held = _value(owner, known)
+            found = dict.get(held, key) if isinstance(held, dict) else None
+        case ast.BinOp(left=left, op=op, right=right):
+            found = _computed(_OPERATIONS.get(type(op)), _value(left, known), _value(right, known))
+        case ast.Call(func=ast.Name(id="int"), args=[value], keywords=[]):
+            found = _computed(int, _value(value, known))
+    return found
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """Return an attribute that is held as it is, as of argparse's and absl's; no property is run."""
+    flags = inspect.getattr_static(owner, "__flags", None)
+    held = dict.get(flags, name) if isinstance(flags, dict) else None
+    return inspect.getattr_static(owner, name, inspect.getattr_static(held, "_value", None))
+
+
+def _computed(operation: Callable[..., Any] | None, *values: Any) -> Any:
+    try:
+        return operation(*values) if operation and all(isinstance(each, Real) for each in values) else None
+    except (ArithmeticError, TypeError, ValueError):
+        return None
 
 
 @functools.lru_cache(maxsize=4096)

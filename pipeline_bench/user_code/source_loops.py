@@ -6,6 +6,7 @@ import ast
 import dis
 import functools
 import inspect
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,8 +21,6 @@ AN_ITERATOR_A_BATCH = (
     "comes to what is further on in the data"
 )
 ONE_ITERATOR = "make one before the loop, batches = iter(dataset.repeat()), and take next(batches) in it"
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While, *_COMPREHENSIONS)
 _COMPUTING = ("CALL", "BINARY", "UNARY")
 """How the names of the instructions begin one of which a generator has that does more than hand elements on."""
 _FOR_ITER, _CACHE = dis.opmap["FOR_ITER"], dis.opmap["CACHE"]
@@ -74,28 +73,16 @@ def repeating() -> Iterator[SourceLoop]:
             yield SourceLoop(id(frame), frame.f_code.co_filename, line)
 
 
-def never_reads_again(batches: int) -> bool:
+def never_reads_again() -> bool:
     """Return whether no pass can read what an earlier one over the same kept, where a call begins one.
 
-    That is so where a `for` of the user's code, in no other loop, goes over it; where a loop around it has another
-    dataset in each round (`is_replaced`); or where each pass is left by its count before its end: ``if step >= 20:
-    break``, with a number that is known by then.
-
-    Args:
-        batches: of a whole pass; negative where that is not known, or there is no end.
+    That is so where a `for` of the user's code, in no other loop, goes over it; or where a loop around it has another
+    dataset in each round (`is_replaced`).
     """
     frame = _users_frame()
-    if frame is None:
-        return False
-    if is_replaced():
-        return True
-    loop = _for_over(frame.f_code.co_filename, frame.f_lineno)
-    if loop is None:
-        return False
-    known = {**frame.f_globals, **frame.f_locals}
-    if any(0 <= taken < batches for taken in source_guards.most_taken(loop, known)):
-        return True
-    return [*_around(sys._getframe(1), body=False)] == [(frame, loop.lineno)]
+    loop = None if frame is None else _for_over(frame.f_code.co_filename, frame.f_lineno)
+    is_alone = loop is not None and [*_around(sys._getframe(1), body=False)] == [(frame, loop.lineno)]
+    return is_alone or is_replaced()
 
 
 def is_replaced() -> bool:
@@ -190,17 +177,83 @@ def _users_frame() -> FrameType | None:
     return None if frame is None or frame.f_code.co_filename.startswith("<") else frame
 
 
-def rounds() -> int | None:
-    """Return how often all loops around a call go round together, where each is a `for` over a `range` that tells."""
-    product, found = 1, [*_around(sys._getframe(1), body=True)]
-    for frame, line in found:
-        file, known = frame.f_code.co_filename, {**frame.f_globals, **frame.f_locals}
-        loops = [each for each in source_guards.nodes(file) if isinstance(each, ast.For) and each.lineno == line]
-        number = source_guards.rounds(loops[0], known) if len(loops) == 1 else None
-        if number is None:
-            return None
-        product *= number
-    return product if found else None
+def rounds(
+    within: SourceLoop | None,
+    iterator: Any,
+    in_header: bool = False,
+    call: FrameType | None = None,
+    function: str | None = None,
+) -> int | None:
+    """Return how many elements of an iterator all loops around a call take at the most, one in each of their rounds.
+
+    None unless they stand in the function that made the iterator, and each tells how often it goes round
+    (`source_guards.rounds`); or if anything else in that function may take from it.
+
+    Args:
+        within: the loop that makes the iterator in each of its rounds, and does not count; None: all count.
+        iterator: that the call takes from.
+        in_header: whether what one of the loops goes over made it.
+        call: the frame that makes the call; None: the caller's.
+        function: as of `source_guards.take_alone`.
+    """
+    call = call or sys._getframe(1)
+    frame = next((each for each in user_code.outward(call) if _is_programs(each) and not _is_bar(each)), None)
+    around = [each for each in _around(call, body=False) if not _is_bar(each[0])]
+    places = [SourceLoop(id(each), each.f_code.co_filename, line) for each, line in around]
+    if frame is None or (within is not None and within not in places):
+        return None
+    end, code = len(places) if within is None else places.index(within), frame.f_code
+    names = {name for name, value in frame.f_locals.items() if value is iterator}
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if any(each is not frame for each, _ in around[:end]) or not names.isdisjoint({*parameters, *code.co_freevars}):
+        return None
+    is_here = within is not None and within.frame == id(frame)
+    body = _body(code, within.line if within is not None and is_here else None)
+    lines = [line for _, line in around[:end]]
+    if not in_header and not source_guards.take_alone(body, names, lines, function):
+        return None
+    changing = frozenset[str]().union(*(source_guards.changed(each.file, each.line) for each in places[: end + 1]))
+    known = {**frame.f_globals, **frame.f_locals, **dict.fromkeys(changing)}
+    if within is not None and not is_here:  # another pass may be given other numbers
+        outer = around[end][0]
+        given = source_guards.given(
+            within.file, code.co_name, {**outer.f_globals, **outer.f_locals, **dict.fromkeys(changing)}
+        )
+        same = {_identity(each) for each in given}
+        known |= {name: None for name in parameters if _identity(known.get(name)) not in same}
+    loops = {each.lineno: each for each in source_guards.own_nodes(body) if isinstance(each, ast.For | ast.While)}
+    numbers = [source_guards.rounds(loops.get(line), known) for line in lines]
+    return math.prod(each for each in numbers if each is not None) if numbers and None not in numbers else None
+
+
+def _identity(value: Any) -> tuple[bool, int]:
+    is_number = type(value) is int
+    return is_number, value if is_number else id(value)
+
+
+def _is_bar(frame: FrameType) -> bool:
+    """Return whether a frame is a progress bar's, which hands on what it goes over."""
+    code = frame.f_code
+    is_generator = bool(code.co_flags & inspect.CO_GENERATOR) and user_code.origin(code.co_filename) == "library"
+    return is_generator and source_guards.is_as_long(code.co_qualname)
+
+
+def _body(code: CodeType, loop_line: int | None) -> list[ast.stmt]:
+    """Return the statements of a function, of a module, or of a loop there that begins in a line."""
+    nodes = source_guards.nodes(code.co_filename)
+    if loop_line is not None:
+        loops = [each for each in nodes if isinstance(each, ast.For | ast.While) and each.lineno == loop_line]
+        return [each for loop in loops for each in loop.body]
+    module = next(iter(nodes), None) if code.co_name == "<module>" else None
+    text = module or source_guards.function_of(code.co_filename, code.co_name, code.co_firstlineno)
+    return [] if text is None else list(text.body)
+
+
+def takes_one(function: Any) -> bool:
+    """Return whether a function takes one element, as far as its text says."""
+    code = getattr(function, "__code__", None)
+    text = None if code is None else source_guards.function_of(code.co_filename, code.co_name, code.co_firstlineno)
+    return text is not None and source_guards.takes_one(text)
 
 
 @functools.lru_cache(maxsize=256)
@@ -262,13 +315,13 @@ def _loops_around(file: str, defined_line: int, line: int, body: bool, runs_on: 
 @functools.lru_cache(maxsize=256)
 def _loops(file: str) -> tuple[_Lines, ...]:
     """Return the loops of a file, inner ones first."""
-    loops = [_lines(node) for node in source_guards.nodes(file) if isinstance(node, _LOOPS)]
+    loops = [_lines(node) for node in source_guards.nodes(file) if isinstance(node, source_guards.LOOPS)]
     return tuple(sorted(loops, key=lambda loop: -loop.first))
 
 
 def _lines(node: Any) -> _Lines:
     whole, once = _span([node]), range(0)
-    if isinstance(node, _COMPREHENSIONS):
+    if isinstance(node, source_guards.COMPREHENSIONS):
         repeated, once = whole, _span([node.generators[0].iter])
     else:
         repeated = _span(node.body)  # without an `else`

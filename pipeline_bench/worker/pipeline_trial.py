@@ -116,9 +116,9 @@ class PipelineEngine(Engine):
         if not target.is_script:
             return loading.call(target, "dataset")
         training = loading.reach_training(target, self._waiting(), again=self._task.activity != "inspect")
-        self._trained, data = training_data.choose(training, target.dataset, recording.place)
+        self._trained, data = training_data.choose(training, target.dataset, recording.place, recording.is_made_in)
         self._model = training.model if self._trained.model else None
-        self._within = training.within if data is training.data else None
+        self._within = training.within if data is training.data and training.epochs in (None, 1) else None
         self._does, self._given = training.does, training.given
         return data
 

@@ -119,6 +119,30 @@ def test_a_function_that_goes_over_the_rows_of_a_batch_in_a_loop_is_known() -> N
         )
 
 
+def test_rows_of_a_batch_that_tracing_gives_ops_of_their_own_are_counted() -> None:
+    import tensorflow as tf
+
+    anchors = tf.random.normal([40, 4])
+
+    def copies(mapped: Any) -> int:
+        batch = tf.data.Dataset.from_tensors((tf.ones([12, 6, 4]), tf.ones([12], tf.int64)))
+        return recorded.function_of(recorded.recipe_of(lambda: batch.map(mapped)).stages[-1]).row_copies
+
+    def cutmix(images: Any, labels: Any, rows: Any = range(12)) -> Any:
+        images, made = tf.cast(images, tf.float16), []
+        for own in rows:
+            other, cut = tf.random.uniform([], 0, 12, tf.int32), tf.random.uniform([], 0, 6, tf.int32)
+            made.append(tf.concat([images[own, :cut], images[other, cut:]], axis=0))
+        return tf.stack(made), labels
+
+    assert copies(cutmix) == 12
+    assert copies(lambda images, _: tf.stack([each * 2 for each in tf.unstack(images)])) == 12
+    assert copies(lambda images, labels: cutmix(images, labels, range(4))) == 0
+    assert copies(lambda images, _: tf.stack([images[:, row % 6] for row in range(12)])) == 0, "columns"
+    assert copies(lambda images, _: tf.stack([images * anchors[row] for row in range(12)])) == 0, "of no batch"
+    assert copies(lambda images, _: tf.stack([images[0] + row for row in range(12)])) == 0, "all of one"
+
+
 def test_what_reads_a_table_or_draws_changes_no_state_unless_a_variable_seeds_it() -> None:
     import tensorflow as tf
 
@@ -523,7 +547,7 @@ def test_a_distributed_dataset_leads_back_to_its_own(name: str, batch: int) -> N
     recipe = recorded.recipe(name)
     assert labels(recipe) == ["range", "batch"]
     assert recipe.stages[-1].arguments == {"batch_size": batch}
-    assert "distributed by a tf.distribute strategy" in recipe.notes[0]
+    assert recipe.notes[0].startswith("The dataset is distributed by a tf.distribute strategy; "), "a script's too"
 
 
 def test_what_a_function_makes_in_its_graph_is_made_again_outside_of_it() -> None:
@@ -858,6 +882,46 @@ def test_candidate_samplers_draw() -> None:
     assert function.random
 
 
+def test_what_each_round_of_a_loop_makes_from_its_sources_on_is_told_from_what_it_shares(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    with Recording() as recording:
+        shared = tf.data.Dataset.range(9)
+        for _ in range(1):
+            loop = next(source_loops.around())
+            made = {
+                "own": tf.data.Dataset.range(9).map(abs).repeat(),
+                "shared": shared,
+                "of what is shared": shared.map(abs),
+                "of both": tf.data.Dataset.zip((shared, tf.data.Dataset.range(9))),
+                "in files": tf.data.Dataset.range(9).cache(str(tmp_path / "kept")),
+            }
+    assert [name for name, each in made.items() if recording.is_made_in(each, loop)] == ["own"]
+    assert not recording.is_made_in(made["own"], None)
+
+
+@pytest.mark.parametrize(
+    ("behind", "taken", "is_left"),
+    [
+        ("batch(1)", 100, True),
+        ("batch(1)", 980, False),  # the rest of it may be in a buffer
+        ("batch(1).repeat()", 100, True),
+        ("shuffle(1000)", 100, False),
+        ("shuffle(100).prefetch(2)", 100, True),
+        ("prefetch(900)", 100, False),
+        ("filter(lambda value: value > 0)", 100, False),
+        ("concatenate(tf.data.Dataset.range(10))", 100, False),
+    ],
+)
+def test_a_pass_leaves_a_pipeline_early_if_nothing_of_it_may_come_to_its_end(
+    behind: str, taken: int, is_left: bool
+) -> None:
+    import tensorflow as tf
+
+    data = eval(f"data.{behind}", {"data": tf.data.Dataset.range(1000).map(abs), "tf": tf})
+    assert dataset_graph.is_left(data, taken) is is_left
+
+
 def test_what_a_take_or_a_zip_leaves_before_its_end_is_told() -> None:
     import tensorflow as tf
 
@@ -889,9 +953,9 @@ def test_what_a_take_or_a_zip_leaves_before_its_end_is_told() -> None:
             ),
         }
     left = {name: recording.recipe(each).stages[1].left_early for name, each in made.items()}
-    leaves = {"less", "of one pass", "behind a map", "of a shuffle", "of one of two", "of a longer one of a pair"}
+    leaves = {"less", "of one pass", "behind a map", "of a shuffle", "of a longer one of a pair"}
     unknown = dict.fromkeys(
-        ("of a filter", "of several for one", "of samples again", "of a pair with one of unknown size")
+        ("of a filter", "of several for one", "of samples again", "of one of two", "of a pair with one of unknown size")
     )
     assert left == {name: name in leaves for name in made} | unknown
 

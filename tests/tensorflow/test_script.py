@@ -104,12 +104,42 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "left_by_its_count": (
         "limit = 6\nfor epoch in range(2):\n    for i, (x, y) in enumerate(data):\n"
         "        with tf.GradientTape(): pass\n        if i == limit - 1:\n            print(i)\n            break",
-        [10, False, 9, True],
+        [10, False, 9, None, 6, False],
     ),
     "left_behind_its_end": (
         "for epoch in range(2):\n    for i, (x, y) in enumerate(data):\n"
         "        with tf.GradientTape(): pass\n        if i > 20: break",
-        [10, False, 8, False],
+        [10, False, 8, None, 22, False],
+    ),
+    "iterators_of_few_batches": (
+        "big = tf.data.Dataset.range(99).batch(1)\nfor epoch in range(9):\n    batches = iter(big)\n"
+        "    for _ in range(4): x = next(batches)",
+        [99, False, 9, None, 4, True],
+    ),
+    "counted_beside_its_iterator": (
+        "batches = iter(data.repeat())\nfor epoch in range(5):\n    for i, (x, y) in zip(range(100), batches):\n"
+        "        with tf.GradientTape(): pass",
+        [-1, False, 7, 500, None, False],
+    ),
+    "behind_a_look": (
+        "@tf.function\ndef critic(x):\n    with tf.GradientTape(): return x\n@tf.function\ndef generator(): return 1\n"
+        "batches = iter(data)\nmodel(next(batches)[0])\nfor _ in range(6):\n    x, y = next(batches)\n    critic(x)\n"
+        "    generator()",
+        [10, True, 12, 7, None, False],
+    ),
+    "counted_calls_of_a_step": (
+        "@tf.function\ndef step(batches):\n    x, y = next(batches)\n    with tf.GradientTape(): return x\n"
+        "batches = iter(data)\nfor _ in range(20):\n    step(batches)",
+        [10, False, 11, 20, None, False],
+    ),
+    "counted_by_a_function": (
+        "batches = iter(data.repeat())\ndef get(): return next(batches)\nfor _ in range(4): get(), get()",
+        [-1, False, 7, None, None, False],
+    ),
+    "counted_by_another_number_in_each_pass": (
+        "limits = [4, 400]\ndef epoch(limit):\n    for _, x in zip(range(limit), data):\n"
+        "        with tf.GradientTape(): pass\nfor number in range(2):\n    epoch(limits[number])",
+        [10, False, 9, None, None, False],
     ),
     "prepares_for_a_module": (
         "import loop_beside\nlabels = np.concatenate([y for x, y in data])\nloop_beside.train(data.take(5))",
@@ -134,7 +164,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "counted_loop": (
         "batches, epochs = iter(data.repeat()), int(sys.argv[2])\n"
         "for epoch in range(epochs):\n    for step in range(4):\n        x, y = next(batches)",
-        [-1, False, 7, 12],
+        [-1, False, 7, 12, None, False],
     ),
     "loop": ("next(iter(data.take(3)))\nfor x, y in data:\n    x + 1", [10, False, 8]),
     "through_a_generator": (
@@ -552,19 +582,20 @@ def reach(name):
             found.append(training.later_fits)
         if name == "graph_loop_over_an_argument":
             assert [each.name for each in training.datasets] == ["", "data"], training.datasets
-        if name in ("passes_once", "preview", "left_by_its_count", "left_behind_its_end", "another_in_each_round"):
+        if name in ("passes_once", "preview", "another_in_each_round"):
             found.append(training.never_reads_again)
         if name in ("through_a_generator", "in_a_generator"):
             found.append(training.handed_on_by)
-        if name == "counted_loop":
-            found.append(training.steps)
+        if name.startswith(("count", "left_", "behind_", "iterators_")):
+            trained, _ = training_data.choose(training, None, lambda data: None)
+            found += [trained.steps, trained.pass_steps, trained.leaves_passes]
         if name == "validates_by_the_step_that_trains":
             trained, data = training_data.choose(training, None, lambda data: None)
             assert trained.model and int(data.cardinality()) == 9
             found.append(trained.dataset)
         eager = {"step_that_runs_eagerly": "functions", "preview": "no-function", "flax": None, "distributed": None}
         assert name not in eager or training.eager == eager[name], training.eager
-        parts = {"step_among_others": "critic", "train_on_batch_again": "train_on_batch"}
+        parts = {"step_among_others": "critic", "behind_a_look": "critic", "train_on_batch_again": "train_on_batch"}
         assert training.model is None or training.part == parts.get(name, ""), training.part
         calls = {"fit": 1, "several_a_call": 4, "in_scopes": None, "keras_2": 1, "fit_on_each_batch": None}
         assert name not in calls or training.steps_a_call == calls[name], training.steps_a_call

@@ -588,6 +588,7 @@ def test_what_an_epoch_begins_with_is_told_behind_a_filter_too_with_the_part_tha
     of_files = found(100_200.0)
     assert (of_files.stage, of_files.limits) == (1, True)
     assert "comes 6.00 s late, 80 % of the epoch. Over about 100 batches that is 59.6 ms for each" in of_files.text
+    assert "comes 3.00 s late" in found(100_200.0, buffer_size=6400).text, "no pass fills all that it has room for"
     unknown = found(None)
     assert (unknown.stage, unknown.limits) == (1, False)
     assert unknown.text.startswith("The training hardly waits for its input (3 % of a step of 15.0 ms)")

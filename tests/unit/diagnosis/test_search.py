@@ -761,7 +761,7 @@ def test_the_one_epoch_of_a_fit_is_measured_without_its_cache(epochs: int, expec
     assert limiting(found) == expected
     tasks = [Task.model_validate(trial.variant.source.options) for trial in ran.ran]
     assert any(task.cold for task in tasks) is (epochs == 1)
-    assert ("passes over its data once: it fills" in str(said(found).bottleneck)) is (epochs == 1)
+    assert ("passes over its data once: nothing is read" in str(said(found).bottleneck)) is (epochs == 1)
 
 
 @pytest.mark.parametrize(("steps", "refused"), [(100, True), (101, False)])
@@ -774,19 +774,50 @@ def test_a_cache_that_the_fit_ends_before_it_reads_is_refused(steps: int, refuse
     assert (outcome(found, CACHED) == "refused") is refused
     assert (said(found).proposal == CACHED) is not refused
     if refused:
-        assert f"takes {steps} batches, and a pass over the data has 100" in said(found).attempt(CACHED).reason
+        assert f"The fit takes {steps} batches, and a pass over the data has 100" in said(found).attempt(CACHED).reason
+
+
+@pytest.mark.parametrize(
+    ("filled", "held", "refused"),
+    [(100, None, True), (44, None, False), (100, 1_600, True), (100, 1_800, False)],
+)
+def test_a_cache_that_each_pass_of_a_loop_leaves_before_it_is_full_is_refused(
+    filled: int, held: int | None, refused: bool
+) -> None:
+    """Of 21 batches that each iterator gives, where buffers hold 24 more at the most, and a shuffle as many as here."""
+    looked = python_decode()
+    if held is not None:
+        shuffle = stage(2, "shuffle", 1, buffer_size=held)
+        stages, costs = (*looked.stages[:2], shuffle, stage(3, "batch", 2, batch_size=32)), looked.costs
+        costs = (*costs[:2], cost(2, 0.1, elements=32), cost(3, 0.5))
+        looked = looked.model_copy(update={"stages": stages, "costs": costs, "sink": 3})
+    trained = ScriptTraining(line="train.py:9", pass_steps=21)
+    looked = looked.model_copy(update={"training": trained, "pass_elements": None})
+    kept = filled if held is None else filled * 32  # behind the batch, or in front of the shuffle
+    ran = Machine(looked, lambda edits: 2.0 if CACHED in map(kind_of, edits) else BASE_MS, cached_elements=kept)
+    found = next(each for each in said(diagnose(ran)).attempts if each.fix.kind == "cache")
+    assert (found.outcome == "refused") is refused
+    why = f"The script's loop takes 21 batches of each iterator that it makes, and a pass over the data has {filled}"
+    assert (why in found.reason) is refused
 
 
 @pytest.mark.parametrize(("of_a_pass", "filled", "warned"), [(None, None, True), (None, 100, False), (50, None, False)])
-def test_a_cache_that_the_fit_may_end_before_it_reads_says_so(
-    of_a_pass: int | None, filled: int | None, warned: bool
+@pytest.mark.parametrize(
+    ("of_script", "text"),
+    [
+        ({"epochs": 2, "steps": 101}, "only if a pass over the data has fewer than the 101 batches of the training"),
+        ({"pass_steps": 99}, "only if a pass over the data ends within the 99 batches that the loop takes of each"),
+    ],
+)
+def test_a_cache_that_the_training_may_end_before_it_reads_says_so(
+    of_a_pass: int | None, filled: int | None, warned: bool, of_script: dict[str, int], text: str
 ) -> None:
     """A `fit` with steps_per_epoch goes on in one pass, which fills the cache for as long as it does not end."""
-    trained = ScriptTraining(line="train.py:9", epochs=2, steps=101)
+    trained = ScriptTraining.model_validate({"line": "train.py:9", **of_script})
     looked = python_decode().model_copy(update={"training": trained, "pass_elements": of_a_pass})
     ran = Machine(looked, lambda edits: 2.0 if CACHED in map(kind_of, edits) else BASE_MS, cached_elements=filled)
     because = said(diagnose(ran)).attempt(CACHED).fix.because
-    assert ("only if a pass over the data has fewer than the 101 batches of the training" in because) is warned
+    assert (text in because) is warned
 
 
 def test_a_cache_has_the_size_that_a_trial_filled_it_with_where_nobody_knew_it() -> None:

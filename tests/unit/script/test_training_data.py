@@ -12,6 +12,7 @@ import pytest
 from pipeline_bench.model.pipeline import ScriptTraining
 from pipeline_bench.script import training_data
 from pipeline_bench.script.training_data import CapturedTraining, Named
+from pipeline_bench.user_code.source_loops import SourceLoop
 
 
 def test_a_later_fit_is_named_with_the_option_that_measures_it() -> None:
@@ -99,6 +100,14 @@ def test_what_keras_puts_behind_the_data_is_told() -> None:
         "",
         "",
     ]
+
+
+@pytest.mark.parametrize("made_in_it", [False, True])
+def test_a_fit_in_a_loop_may_train_on_its_data_again_unless_the_loop_makes_it_anew(made_in_it: bool) -> None:
+    loop = SourceLoop(1, "train.py", 2)
+    captured = CapturedTraining((), None, "train.py:3", datasets=(Named("", ()),), epochs=3, in_loop=True, within=loop)
+    training, _ = training_data.choose(captured, None, lambda _: None, lambda *made: made_in_it and made == ((), loop))
+    assert training.in_loop is not made_in_it
 
 
 ROWS = ["a dataset"]

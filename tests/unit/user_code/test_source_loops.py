@@ -14,6 +14,30 @@ from pipeline_bench.user_code import source_guards
 from pipeline_bench.user_code.source_loops import SourceLoop, around, is_replaced, repeating
 
 KEPT: dict[str, list[SourceLoop]] = {}
+
+
+class Options:
+    """Holds numbers, and computes one."""
+
+    size = 12
+    changed = 3
+
+    def __init__(self) -> None:
+        self.steps = 8
+        self.own = SimpleNamespace(steps=9)
+
+    @property
+    def computed(self) -> int:
+        raise AssertionError("the user's code was run")
+
+
+class Flags:
+    """As absl holds them."""
+
+    def __init__(self) -> None:
+        self.__dict__["__flags"] = {"steps": SimpleNamespace(_value=6)}
+
+
 LAST: list[SourceLoop] | None = None
 
 
@@ -212,13 +236,20 @@ def test_what_only_some_rounds_make_is_not_made_anew_by_each() -> None:
         ("if step >= unknown: break", []),
         ("if loss > 20: break", []),
         ("if step >= 20: continue", []),
+        ("if loss > 9: continue\n    if step == 20: break", []),
         ("if step <= 20: break", []),
+        ("if step >= 20 > epoch: break", []),
+        ("step = step // 4\n    if step >= 20: break", []),
         ("for _ in batch:\n        if step >= 20: break", []),
     ],
 )
-def test_a_loop_that_counts_is_left_after_a_number_that_is_known(condition: str, expected: list[int]) -> None:
-    (loop,) = ast.parse(f"for step, batch in enumerate(data):\n    train(batch)\n    {condition}").body
+@pytest.mark.parametrize("begins", ["", ", 2", ", start=2"])
+def test_a_loop_that_counts_is_left_after_a_number_that_is_known(
+    condition: str, expected: list[int], begins: str
+) -> None:
+    (loop,) = ast.parse(f"for step, batch in enumerate(data{begins}):\n    train(batch)\n    {condition}").body
     assert isinstance(loop, ast.For)
+    expected = [number - 2 * bool(begins) for number in expected]
     assert list(source_guards.most_taken(loop, {"steps": 5, "options": SimpleNamespace(steps=8)})) == expected
 
 
@@ -229,17 +260,60 @@ def test_a_loop_that_counts_is_left_after_a_number_that_is_known(condition: str,
         ("for step in range(options.steps): train(*next(batches))", 8),
         ("for step in tqdm.tqdm(range(2, steps), desc='steps'): train(batches.get_next())", 3),
         ("for step in trange(steps): train(next(batches), next(others))", 5),
-        ("for step in range(steps): train(next(batches), next(batches))", None),
-        ("for step in range(0, steps, 2): train(next(batches))", None),
+        ("for step in range(0, steps, 2): train(next(batches))", 3),
+        ("for step in range(options.size * steps // 2 - 1): train(next(batches))", 29),
+        ("for step in range(held['train']['steps']): train(next(batches))", 7),
+        ("for step in range(int(options.own.steps / 2)): train(next(batches))", 4),
+        ("for step in range(FLAGS.steps): train(next(batches))", 6),
+        ("for step in range(options.computed): train(next(batches))", None),
+        ("for step in range(options.changed): train(next(batches))", None),
+        ("for step in range(steps // 0): train(next(batches))", None),
         ("for step in range(unknown): train(next(batches))", None),
+        ("for step, batch in enumerate(zip(range(steps), batches)): train(batch)", 5),
+        ("for batch in tqdm(islice(batches, 2, 12)): train(batch)", 12),
+        ("for turn, batch in zip(cycle(range(2)), batches): train(batch)", None),
         ("for step in count(): train(next(batches))", None),
         ("for name in names: train(next(batches))", None),
     ],
 )
 def test_how_often_a_loop_over_a_range_goes_round_is_known(text: str, expected: int | None) -> None:
     (loop,) = ast.parse(text).body
-    assert isinstance(loop, ast.For)
-    assert source_guards.rounds(loop, {"steps": 5, "options": SimpleNamespace(steps=8)}) == expected
+    known = {
+        "steps": 5,
+        "options": Options(),
+        "held": {"train": {"steps": 7}},
+        "FLAGS": Flags(),
+        "options.changed": None,
+    }
+    assert source_guards.rounds(loop, known) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("for _ in range(5): train(next(batches))", True),
+        ("for _ in range(5): train(next(batches), next(others))", True),
+        ("for _ in range(5): train(next(batches), next(batches))", False),
+        ("for _ in range(5): train(next(batches)), train(batches.get_next())", False),
+        ("for _, x in zip(range(5), batches): train(x)", True),
+        ("for _, x, y in zip(range(5), batches, batches): train(x, y)", False),
+        ("for _, x in zip(range(5), batches): train(x, next(batches))", False),
+        ("for _, some in enumerate(batched(batches, 4)): train(some)", False),
+        ("for row in zip(range(8), next(batches)): train(row)", False),
+        ("for _ in range(5): train(list(islice(batches, 4)))", False),
+        ("for _ in range(5): step(batches)", True),
+        ("for _ in range(5): step(batches, 1), step(batches, 2)", False),
+        ("for _ in range(5): step(batches)\ndef step(batches): return next(batches)", True),
+        ("for _ in range(5): step(batches)\ndef look(): return next(batches)", False),
+        ("for _ in range(5): other(batches)", False),
+        ("for _ in range(5): train(next(batches)), (lambda: next(batches))()", False),
+        ("for _ in range(5): train(next(batches))\npretrain(batches)", False),
+        ("for _ in range(5): train(next(batches))\nfor _ in range(3): next(batches)", False),
+        ("for _ in range(5): train(next(batches))\nlook(next(batches))", True),
+    ],
+)
+def test_whether_anything_else_takes_of_an_iterator_is_told(text: str, expected: bool) -> None:
+    assert source_guards.take_alone(ast.parse(text).body, {"batches"}, [1], "step") is expected
 
 
 @pytest.mark.parametrize(
