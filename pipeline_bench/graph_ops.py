@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -11,6 +12,10 @@ import numpy as np
 
 PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 """The types of the ops that call Python; no other process can run them."""
+RANDOM_OPS = re.compile(
+    r"Random|TruncatedNormal|Multinomial|SampleDistorted|CandidateSampler|^Rng|^Stateful(Uniform|StandardNormal)"
+)
+"""Ops that draw random numbers, from a state of theirs or by a seed."""
 
 # What share of a wait's error the next one is corrected by, once the first ones have shown about how much it is. It is
 # small, so that the waits follow the machine and not each other's noise.

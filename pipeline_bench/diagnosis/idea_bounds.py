@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH, WORTH_REWRITING
-from pipeline_bench.diagnosis import reader_ideas, segments, stage_graph
+from pipeline_bench.diagnosis import reader_ideas, row_ideas, segments, stage_graph
 from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.ideas import DENSE, SAVED_BY_HALF, Idea, every
 from pipeline_bench.diagnosis.segments import Segments
@@ -67,15 +67,18 @@ def ideas(
     bounded: set[tuple[tuple[int, ...], float]] = set()
     able = [edit for each in attempts if each.outcome != "not-tried" or each.cause for edit in each.fix.edits]
     kept = {edit.stage for edit in able if isinstance(edit, KeepBatches | Memoize)}
-    for idea in chain(every(inspection, kept), _of_whole_numbers(inspection), reader_ideas.every(inspection)):
+    others = (row_ideas.every(inspection), _of_whole_numbers(inspection), reader_ideas.every(inspection))
+    for idea in chain(every(inspection, kept), *others):
         most = _most(parts, idea, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             most_text = f"more than {MOST_GAIN:.0f}×" if most > MOST_GAIN else f"at most {units.ratio(most)}"
             what = ("a batch" if ceiling_ms is None else "a step") + " of the first epoch" * inspection.cold
             bound = f" If that {idea.bound}{unknown}, {what} would be {most_text} as fast."
-            known = (idea.stages, idea.share) in bounded  # what bounds several ideas is said once
-            sentences.append(idea.text if known else f"{idea.text}{bound}")
-            bounded.add((idea.stages, idea.share))
+            if not idea.bound or (idea.stages, idea.share) in bounded:  # what bounds several ideas is said once
+                sentences.append(idea.text)
+            else:
+                sentences.append(f"{idea.text}{bound}")
+                bounded.add((idea.stages, idea.share))
     return tuple(sentences)
 
 
@@ -217,5 +220,5 @@ def _most(parts: Segments, idea: Idea, as_written_ms: float, ceiling_ms: float |
     left_ms = segments.without(parts, idea.stages).period_ns / NS_PER_MS
     # What the costs do not explain may be these stages' as well: alone, a stage may have found a quieter machine.
     cost_ms = parts.cost_ns(idea.stages) / NS_PER_MS / parts.explained(as_written_ms, ceiling_ms)
-    kept_ms = as_written_ms - idea.share * cost_ms
+    kept_ms = as_written_ms - idea.share * min(cost_ms, as_written_ms)
     return as_written_ms / max(left_ms, kept_ms, ceiling_ms or 0.0, as_written_ms / (2 * MOST_GAIN))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from pipeline_bench.diagnosis import segments, stage_graph
@@ -14,6 +13,7 @@ from pipeline_bench.model.element_flow import endless_by_itself
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.text import units
+from pipeline_bench.user_code.source_loops import ONE_ITERATOR
 
 _PARSE_EXAMPLES = "by tf.io.parse_example, of SequenceExamples by tf.io.parse_sequence_example"
 _PARSE_LINES = "by tf.strings, or by tf.io.decode_csv, with use_quote_delim=False where quotes are part of the text"
@@ -21,11 +21,13 @@ _PICTURE_AXES = 3
 """An array of as many or more is a picture, whose decoding takes one at a time."""
 _COSTLY_SHARE = 0.3
 """A line that takes less of a function's time is not worth writing anew."""
+_SHORT_NS = 100_000.0
+"""A run of a line that takes less is mostly one of few values, as of a row of an array."""
 _RANDOM = "; else, as where it changes pictures at random, make it cheaper"
 _OF_ONE_CORE = 1.3
 """What computes for longer, times its elapsed time, runs on several cores."""
-_MANY_ELEMENTS = 8
-"""Of a generator for a batch: from so many on, what handing each over takes may be worth saving."""
+_MANY = 8
+"""Elements of a generator, or runs of a line, for a batch: from so many on, what each takes beside its work counts."""
 _HANDING_OVER_NS = 160_000.0
 """What `from_generator` takes for an element of two small arrays, besides making it (TensorFlow 2.21, two cores; of 128
 at once, behind an `unbatch`, 6 to 8 us each)."""
@@ -33,6 +35,7 @@ _HANDED_OVER_SHARE = 4
 """An element that takes more than so many times as long is made slowly, rather than handed over slowly."""
 _FEW_CALLS = 2
 """A stage of fewer calls at the same time leaves cores idle."""
+_TOOK_NO_TIME = "took no time"
 SAVED_BY_HALF = 0.5
 """At most, of the time of what goes through half the memory."""
 _OF_KERAS = ("__getitem__", "generator")
@@ -57,41 +60,45 @@ class Idea(NamedTuple):
     text: str
     share: float = 1.0
     """How much of the stages' time it could save."""
-    bound: str = "took no time"
-    """What the most that it can gain would need."""
+    bound: str = _TOOK_NO_TIME
+    """What the most that it can gain would need; empty where that would say too much."""
 
 
 def every(inspection: Inspection, kept: Collection[int] = ()) -> Iterator[Idea]:
     """Yield the ideas in the order in which they are told; of `kept` stages trials keep what their Python makes."""
     yield from _of_made_anew(inspection)
-    for stage, alike in _each_once(inspection):
+    for stage, alike in each_once(inspection):
         yield from _of_stage(inspection, stage, alike)
         if stage.id not in kept:
             yield from _of_costly_line(inspection, stage, alike)
     yield from _of_drawing_workers(inspection)
     yield from _of_decoding(inspection)
     yield from _of_doubles(inspection)
-    yield from _of_rows(inspection)
     yield from _of_lost_caches(inspection)
-    yield from _of_whole_arrays(inspection)
-    yield from _of_joined_arrays(inspection)
     yield from _of_padded_rows(inspection)
 
 
 def _of_made_anew(inspection: Inspection) -> Iterator[Idea]:
-    """Yield the idea to make the pipeline once, where the script makes it anew for each pass over the data."""
+    """Yield the idea to make the pipeline, or its iterator, once, where the script does so for each pass."""
     fixed = stage_graph.fixed_part(inspection, list(reversed(stage_graph.trunk(inspection))))
-    if not inspection.anew or not fixed:
+    training = inspection.training
+    is_left = training is not None and training.leaves_passes
+    if not (inspection.anew or is_left) or not fixed:
         return
     last = next((stage for stage in fixed if stage.method in KEEPING), fixed[-1])
     above, cached = stage_graph.upstream(inspection, last), _is_cached(inspection)
     if not cached and all(stage.method in HAND_OVER and "tensor" not in stage.method for stage in above):
         return
     keeps, adds = (", with the cache in it,", "") if cached else ("", f", with a cache() behind {named(last)}")
+    advice = f"{keeps} anew for each pass over it. If each is over the same data, make it once, before the loop"
+    if is_left:
+        advice = (
+            "'s iterator anew for each pass over it, and leaves it before its end, where a cache would be full. "
+            f"If each may go on where the one before it ended, {ONE_ITERATOR}"
+        )
     yield Idea(
         tuple(each.id for each in above),
-        f"The script makes the pipeline{keeps} anew for each pass over it. If each is over the same data, make it "
-        f"once, before the loop{adds}: later epochs then compute only what comes behind the cache.",
+        f"The script makes the pipeline{advice}{adds}: later epochs then compute only what comes behind the cache.",
     )
 
 
@@ -99,11 +106,23 @@ def _is_cached(inspection: Inspection) -> bool:
     return any(stage.method in KEEPING for stage in inspection.stages)
 
 
+def _is_kept(inspection: Inspection, stage: Stage, function: UserFunction) -> bool:
+    """Return whether a cache keeps what a map gives, or what it is given: more than records, and the rest not known."""
+    above = {each.id for each in stage_graph.upstream(inspection, stage)}
+    caches = [each for each in inspection.stages if each.method in KEEPING and each.id in above]
+    parts = [[] if each.element is None else list(each.element.tensors()) for each in caches]
+    of_records = all(known and all(each.shape == () for each in known) for known in parts)
+    is_given = not of_records and function.fixed_share is None
+    return is_given or stage.id in stage_graph.in_front_of(inspection, *KEEPING)
+
+
 def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> Iterator[Idea]:
     """Yield the idea of a stage that follows from its method, and from what its function is known to do."""
     function = stage.function
     match stage.method:
-        case "map" if function is not None and stage.draws and not _is_cached(inspection):
+        case "map" if function is not None and stage.draws and not _is_kept(inspection, stage, function):
+            if stage.runs_python:
+                yield from _of_parallel_python(inspection, stage, alike)
             yield from _of_random_map(inspection, stage, function, alike)
         case "map" if stage.runs_python:
             yield from _of_parallel_python(inspection, stage, alike)
@@ -121,7 +140,7 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
                 "0.1 to 0.2 ms by itself. Have it give many at once, such as all of a file as arrays, and cut "
                 "these up with unbatch(), which takes less than 0.01 ms an element.",
             )
-        case "from_generator":
+        case "from_generator" if not eager_ops(inspection, stage):
             cost = inspection.cost(stage.id)
             waits = " It mostly waits: what it waits for, such as a queue of your own, is the limit." * (
                 cost is not None and segments.waits(cost, cores=1)
@@ -146,15 +165,26 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
 def _hands_over_small_ones(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a generator's elements are so cheap that a good part of their time is handing them over."""
     cost = inspection.cost(stage.id)
-    if cost is None or not cost.elapsed_ns or (cost.elements or 0.0) < _MANY_ELEMENTS or segments.waits(cost, cores=1):
+    if cost is None or not cost.elapsed_ns or (cost.elements or 0.0) < _MANY or segments.waits(cost, cores=1):
         return False
     return cost.elapsed_ns / (cost.elements or 1.0) < _HANDED_OVER_SHARE * _HANDING_OVER_NS
+
+
+def eager_ops(inspection: Inspection, stage: Stage) -> float:
+    """Return how many ops of TensorFlow's a stage's Python runs one by one for a batch; 0 where they take little."""
+    function, cost = stage.function, inspection.cost(stage.id)
+    if function is None or cost is None or (function.eager_share or 0.0) < _COSTLY_SHARE:
+        return 0.0
+    ops = (function.eager_ops or 0.0) * (cost.elements or 1.0)
+    return ops if ops >= _MANY else 0.0
 
 
 def _of_parallel_python(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> Iterator[Idea]:
     """Yield the idea to leave Python, where it computes though several of its calls were asked for."""
     cost, calls = inspection.cost(stage.id), stage.arguments.get("num_parallel_calls")
     if calls in (None, 1) or stage.serial or cost is None or cost.cpu_ns is None or segments.waits(cost, cores=1):
+        return
+    if eager_ops(inspection, stage):  # of which `row_ideas` says as much
         return
     if cost.cpu_ns <= _OF_ONE_CORE * (cost.elapsed_ns or 0.0):  # else it leaves the lock, as OpenCV and NumPy do
         yield Idea(
@@ -199,10 +229,11 @@ def _of_random_map(
             + (f" No trial divided it: {function.undivided}." if function.undivided else "")
             + (f" The function {drawing} draws none up to {function.fixed_up_to}." if function.fixed_up_to else ""),
             1.0 if function.fixed_share is None else function.fixed_share,
+            _TOOK_NO_TIME if not stage.runs_python or function.fixed_up_to else "",  # it may do nothing but draw
         )
 
 
-def _each_once(inspection: Inspection) -> Iterator[tuple[Stage, tuple[int, ...]]]:
+def each_once(inspection: Inspection) -> Iterator[tuple[Stage, tuple[int, ...]]]:
     """Yield the stages, the last ones first, of those that run one function only the last; and the ids of these."""
     for stage in reversed(inspection.stages):
         alike = tuple(sorted(each.id for each in stage_graph.alike(inspection, stage)))
@@ -235,10 +266,18 @@ def _of_costly_line(inspection: Inspection, stage: Stage, alike: tuple[int, ...]
         differs, then = "draws random numbers, so its batches cannot be kept, and ", ", and draw them behind that"
     elif stage.epoch_hooks:
         differs, then = "may give other batches in each epoch, as its class does something between them, and ", _RANDOM
+    elif stage.method == "generator":  # whether it draws is not known
+        then = _RANDOM
+    runs, first = function.costliest_runs or 0.0, "If"
+    if runs >= _MANY and (function.costliest_run_ns or 0.0) < _SHORT_NS:
+        first = (
+            f"It runs {runs:,.0f} times a batch: if it takes rows of an array or of a table one at a time, take all of "
+            "a batch by one index, x[rows], of a NumPy array rather than a pandas table. Otherwise, if"
+        )
     yield Idea(
         alike,
-        f"{subject(stage)} {differs}spends {units.share(share)} of its time in {function.costliest}. If that does the "
-        f"same in every epoch, as reading and decoding do, keep what it gives, in memory or in files{then}.",
+        f"{subject(stage)} {differs}spends {units.share(share)} of its time in {function.costliest}. {first} that does "
+        f"the same in every epoch, as reading and decoding do, keep what it gives, in memory or in files{then}.",
         share,
     )
 
@@ -267,7 +306,7 @@ def _of_decoding(inspection: Inspection) -> Iterator[Idea]:
     Source: TensorFlow's documentation of `tf.io.decode_and_crop_jpeg`, which takes much less time than both in a row,
     and of the `ratio` of `tf.io.decode_jpeg`: what that spares is the smaller part (docs/diagnose.md has the figures).
     """
-    for stage, alike in _each_once(inspection):
+    for stage, alike in each_once(inspection):
         function = stage.function
         if stage.method != "map" or function is None or not (function.crops_decoded or function.resizes_decoded):
             continue
@@ -279,7 +318,7 @@ def _of_decoding(inspection: Inspection) -> Iterator[Idea]:
 
 def _of_doubles(inspection: Inspection) -> Iterator[Idea]:
     """Yield the idea to compute with 32-bit floats, where Python gives 64-bit ones that are not kept as such."""
-    for stage, alike in _each_once(inspection):
+    for stage, alike in each_once(inspection):
         if stage.function is not None and stage.function.doubles:
             yield Idea(
                 alike,
@@ -289,69 +328,6 @@ def _of_doubles(inspection: Inspection) -> Iterator[Idea]:
                 SAVED_BY_HALF,
                 "took half the time",
             )
-
-
-def _of_rows(inspection: Inspection) -> Iterator[Idea]:
-    """Yield the idea to compute all rows of a batch at once, where a map goes over them in a loop.
-
-    Single samples in front of the batch would gain little: TensorFlow runs several calls of either (docs/diagnose.md).
-    """
-    for stage, alike in _each_once(inspection):
-        given = stage_graph.first_before(inspection, stage, TAKE_ANY | {"map", "cache"})
-        loops = stage.method == "map" and stage.function is not None and stage.function.loops_over_rows
-        if loops and given is not None and given.method in DENSE:
-            yield Idea(
-                alike,
-                f"{subject(stage)} goes over the rows of a batch in a loop, as tf.map_fn does. tf.vectorized_map in "
-                "its place computes all of them in each op, where no row depends on another.",
-            )
-
-
-def _of_whole_arrays(inspection: Inspection) -> Iterator[Idea]:
-    """Yield the idea to gather whole batches, where a map cuts each sample from an array (Keras' time series do)."""
-    batches = (stage for stage in stage_graph.trunk(inspection) if stage.method in DENSE)
-    batch = next(batches, None)
-    above = [] if batch is None else stage_graph.upstream(inspection, batch)
-    cutting = [stage for stage in above if stage.method == "map" and _takes_whole_array(inspection, stage)]
-    if cutting:
-        yield Idea(
-            tuple({each.id for stage in cutting for each in stage_graph.upstream(inspection, stage)}),
-            f"{subject(cutting[-1])} cuts one sample a call from an array that is passed along whole. Keep the array "
-            "in a tensor and batch the positions: one tf.gather in a map then makes a whole batch.",
-        )
-
-
-def _of_joined_arrays(inspection: Inspection) -> Iterator[Idea]:
-    """Yield the idea to join arrays, or whole batches of them, where their rows are joined one at a time."""
-    for batch in (stage for stage in inspection.stages if stage.method == "batch"):
-        passed = stage_graph.run_before(inspection, batch, TAKE_ANY)
-        joins = stage_graph.before(inspection, (passed or [batch])[0])
-        if joins is None or joins.method not in ("zip", "sample_from_datasets"):
-            continue
-        branches = [stage_graph.trunk(inspection, inspection.stage(number)) for number in joins.inputs]
-        ids = tuple(dict.fromkeys(each.id for each in (*itertools.chain(*branches), joins, *passed, batch)))
-        if any(not _is_of_rows(branch) for branch in branches):
-            continue
-        if joins.method == "sample_from_datasets":
-            yield Idea(
-                ids,
-                f"{subject(joins)} draws for each row from which array it comes. Repeat each of them, batch it by its "
-                "share of a batch, put these batches together with zip, and join their rows in a map (tf.concat): a "
-                "batch then takes a few calls, and has the same number of rows of each in every step. The zip never "
-                "ends: give fit its steps_per_epoch.",
-            )
-        elif all(len(branch) == 1 for branch in branches):
-            yield Idea(
-                ids,
-                f"{subject(joins)} puts rows of arrays together one at a time. Give the arrays to one "
-                "from_tensor_slices, as a tuple, and diagnose again: whole batches of rows can then be gathered.",
-            )
-
-
-def _is_of_rows(branch: Sequence[Stage]) -> bool:
-    """Return whether a branch, its last stage first, gives the rows of arrays as they are."""
-    *passed, source = branch
-    return source.method == "from_tensor_slices" and all(each.method in TAKE_ANY for each in passed)
 
 
 def _of_padded_rows(inspection: Inspection) -> Iterator[Idea]:
@@ -368,16 +344,6 @@ def _of_padded_rows(inspection: Inspection) -> Iterator[Idea]:
         "cannot be kept and batched anew. If all have one size, promise it there (tf.ensure_shape); else leave them "
         "ragged there, and pad them (to_tensor()) in a map behind it. Diagnose again then: their samples can be kept.",
     )
-
-
-def _takes_whole_array(inspection: Inspection, stage: Stage) -> bool:
-    """Return whether a map is given the same array with every element: ``zip((from_tensors(array).repeat(), …))``."""
-    both = stage_graph.before(inspection, stage)
-    if both is None or both.method != "zip":
-        return False
-    repeats = [one for number in both.inputs if (one := inspection.stage(number)).method == "repeat"]
-    arrays = [stage_graph.before(inspection, one) for one in repeats]
-    return any(one is not None and one.method == "from_tensors" for one in arrays)
 
 
 def _tried_on_batches(function: UserFunction | None) -> bool:

@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.ideas import Idea
 from pipeline_bench.model.calls import KEEPING
+from pipeline_bench.model.element_flow import applied
 from pipeline_bench.model.pipeline import Inspection, Stage
 
 _WHOLE_READERS = ("make_csv_dataset", "make_batched_features_dataset")
 """Functions of TensorFlow's whose one call reads, parses, shuffles, repeats and batches."""
+_FUSED = {
+    "shuffle_and_repeat": ".shuffle(n).repeat(count)",
+    "map_and_batch": ".map(f, num_parallel_calls=tf.data.AUTOTUNE).batch(size)",
+}
+"""Functions of TensorFlow's for `apply` that are two calls in one, and these."""
 _SHUFFLING_SCAN = "scan_random_index"
 """The function that the `to_tf_dataset` of Hugging Face's datasets shuffles all samples with, in a `scan`."""
 
@@ -23,6 +29,7 @@ def every(inspection: Inspection) -> Iterator[Idea]:
         here = [each for each in inspection.stages if each.place == stage.place]
         yield from _of_whole_reader(inspection, stage, here)
         yield from _of_shuffling_scan(stage, here)
+        yield from _of_fused_calls(inspection, stage)
 
 
 def _of_whole_reader(inspection: Inspection, stage: Stage, here: list[Stage]) -> Iterator[Idea]:
@@ -51,4 +58,19 @@ def _of_shuffling_scan(stage: Stage, here: list[Stage]) -> Iterator[Idea]:
             "shuffle() and batch() behind it: later epochs then read the samples from memory. A drop_remainder=True "
             "belongs in that batch(), or each epoch drops the same samples. Where each batch is padded to its longest "
             "row, pad all rows to one length instead.",
+        )
+
+
+def _of_fused_calls(inspection: Inspection, stage: Stage) -> Iterator[Idea]:
+    """Yield the idea to write two calls that are one, between which nothing can stand, as two."""
+    calls = _FUSED.get(applied(stage))
+    if calls is not None:
+        # What is behind a shuffle and a repeat can move in front of them, and be kept there.
+        behind = [each for each in inspection.stages if stage in stage_graph.upstream(inspection, each)]
+        maps = (each.id for each in behind if each.method == "map" and not each.draws)
+        yield Idea(
+            (stage.id, *maps),
+            f"{stage_graph.subject(stage)} is two calls in one: no cache can stand between them, and no fix moves or "
+            f"changes one of them. Write {calls} in its place, which does the same, and diagnose again: more fixes can "
+            "be tried then.",
         )

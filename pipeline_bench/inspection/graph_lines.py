@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline_bench.graph_ops import RANDOM_OPS
 from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.tfdata import rebuild
-from pipeline_bench.tfdata.describe import RANDOM_OPS
 from pipeline_bench.tfdata.pictures import JPEG_DECODERS
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements, OutOfTimeError, endless

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 import inspect
+import io
 import os
+import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path, PurePath
+from types import ModuleType
 from typing import Any
 
 from pipeline_bench import user_code
@@ -43,6 +49,8 @@ _ABOUT_ALL = 0.9
 """Of a call: the only line of a function that takes so much is its whole cost."""
 _NEARLY = 2 / 3
 """Of what the costliest line takes: one that takes so much is told beside it, for another run may find it costlier."""
+_OF_DATASETS = re.compile("Dataset|Iterator")
+"""In the types of the ops that make a dataset, or wait for an element of one: no map can take these."""
 _COMPARED = 2
 """Elements of two passes that are compared, to tell whether the passes are the same."""
 
@@ -68,15 +76,24 @@ def look_into(
         take: has it give one more element.
         seconds: about the most time.
         alive: called now and then, as a sign of life.
-        taker: returns a `take` that begins anew; None where no call is looked for.
+        taker: returns a `take` that begins anew; None where no call is looked for, as where the Python writes files.
         again: returns a `take` that gives the same element each time, but for what is random in it; None: none does.
         library: the folder whose lines are followed too where the user's take little of a call.
         follow: where the Python runs.
         alone: has it run in one thread at a time.
     """
-    with _opening(_is_written) as opening:
+    with (
+        _callers(sys.modules.get("PIL.Image"), "open") as opening,
+        _callers(sys.modules.get("tensorflow.python.pywrap_tfe"), "TFE_Py_FastPathExecute", _computes) as eager,
+        _callers(builtins, "open", _opens_to_write) as writing,
+        _callers(io, "open", _opens_to_write) as writing_by_library,
+    ):
         lines = line_costs(take, seconds * _PROFILE_SHARE, _is_written, follow)
     alive()
+    shares = {(each.place.file, each.place.line): each.share for each in lines.own}
+    if ops := sum(eager[line] for line in shares):
+        share = sum(each for line, each in shares.items() if line in eager)
+        inspection = with_function(inspection, number, eager_ops=ops / lines.calls, eager_share=share)
     own = lines.own
     if library is not None and sum(each.share for each in own) < _MOSTLY:
         inside = f"{library}{os.sep}"
@@ -85,45 +102,75 @@ def look_into(
     if own:
         inspection = _with_lines(inspection, number, own)
         yield inspection
-    if taker is None:
+    if taker is None or writing or writing_by_library:  # what stands for another result would be there for good
         return
     places = [(each.place.file, each.place.line) for each in lines.whole if each.share >= memoize.WORTH]
     places += [each for each in opening if each not in places]
     with alone(), pools_in_this_thread():
         calls = memoize.find(taker, places, seconds * (1 - _PROFILE_SHARE), alive, again)
     if calls:
-        cost = inspection.cost(number)
-        elements = cost.elements if cost is not None and cost.elements else 1.0
+        elements = (cost.elements if (cost := inspection.cost(number)) is not None else None) or 1.0
         first, *others = (each.model_copy(update={"batch_bytes": each.batch_bytes * elements}) for each in calls)
         yield with_function(inspection, number, memoizable=first, also_memoizable=tuple(others))
 
 
-@contextmanager
-def _opening(follows: Callable[[str], bool]) -> Iterator[dict[Line, None]]:
-    """Give the lines that open a picture by Pillow in the block, or call a library that does.
+def with_sizes(
+    inspection: Inspection,
+    number: int,
+    taker: Callable[[], Callable[[], Any]],
+    batches: int | None,
+    seconds: float,
+    alive: Callable[[], None],
+) -> Iterator[Inspection]:
+    """Give the inspection with what the calls of a stage that can be kept give in an epoch of so many batches.
 
-    They take little: what asks for the pixels first decodes them, in another line.
+    Nothing is given where there are none, or the batches are not known. See `memoize.with_sizes`.
+    """
+    function = inspection.stage(number).function
+    if function is None or not function.memoizable_calls or not batches:
+        return
+    with pools_in_this_thread():
+        first, *others = memoize.with_sizes(function.memoizable_calls, taker, batches, seconds, alive)
+    yield with_function(inspection, number, memoizable=first, also_memoizable=tuple(others))
+
+
+def _opens_to_write(file: object = None, mode: str = "r", *_: object, **__: object) -> bool:
+    return not {*"wax+"}.isdisjoint(mode)
+
+
+@contextmanager
+def _callers(
+    module: ModuleType | None, name: str, counts: Callable[..., bool] | None = None
+) -> Iterator[Counter[Line]]:
+    """Give how often each of the user's lines calls a function in the block, itself or by a library.
+
+    Lines that open a picture by Pillow take little: what asks for the pixels first decodes them, in another line.
 
     Args:
-        follows: whether the lines of a file count.
+        module: that the function is called from; None: nothing has imported it.
+        name: the function's.
+        counts: whether a call with these arguments counts; None: each does.
     """
-    opening: dict[Line, None] = {}
-    pillow = sys.modules.get("PIL.Image")
-    if pillow is None:
-        yield opening
+    lines = Counter[Line]()
+    if module is None:
+        yield lines
         return
-    plain = pillow.open
+    plain = getattr(module, name)
 
-    def opened(*given: Any, **options: Any) -> Any:
-        frame = inspect.currentframe()
-        while frame is not None and not follows(frame.f_code.co_filename):
+    def called(*given: Any, **options: Any) -> Any:
+        frame = None if counts is not None and not counts(*given, **options) else inspect.currentframe()
+        while frame is not None and not _is_written(frame.f_code.co_filename):
             frame = frame.f_back
         if frame is not None:
-            opening[frame.f_code.co_filename, frame.f_lineno] = None
+            lines[frame.f_code.co_filename, frame.f_lineno] += 1
         return plain(*given, **options)
 
-    with public_api.patched(pillow, "open", opened):
-        yield opening
+    with public_api.patched(module, name, called):
+        yield lines
+
+
+def _computes(context: object, op: str, *_: object) -> bool:
+    return not _OF_DATASETS.search(op)
 
 
 def of_tf_data(
@@ -158,7 +205,8 @@ def of_tf_data(
             if stage.method == "from_generator" and _gives_doubles(recipe.calls[stage.id]):
                 inspection = with_function(inspection, stage.id, doubles=True)
                 yield inspection
-            dataset = endless(rebuild.up_to(recipe, stage.id, scratch))
+            made = rebuild.up_to(recipe, stage.id, scratch)
+            dataset, tokens = endless(made), describe.python_tokens(made) if in_graph else set[bytes]()
 
             def taker() -> Callable[[], Any]:
                 iterator = FlatIterator(dataset)
@@ -182,7 +230,7 @@ def of_tf_data(
                 alive,
                 taker=taker if runs_later and one != other else None,
                 again=of_one_element if stage.method == "map" else None,
-                follow=in_graphs,
+                follow=functools.partial(in_graphs, tokens=tokens),
                 alone=one_at_a_time,
             )
     except Exception:
@@ -229,21 +277,26 @@ def costliest(inspection: Inspection) -> Stage | None:
 
 
 @contextmanager
-def in_graphs(tracer: Tracer) -> Iterator[None]:
+def in_graphs(tracer: Tracer, tokens: Collection[bytes] = ()) -> Iterator[None]:
     """Follow the Python that graphs call (`tf.py_function`, `tf.numpy_function`, `from_generator`) in the block.
 
     TensorFlow calls it in threads of its own; one of them is followed at a time.
+
+    Args:
+        tracer: that follows it.
+        tokens: of what is followed, so that of a stage in front of it nothing is; none: all is.
     """
     from tensorflow.python.ops.script_ops import FuncRegistry
 
     plain, followed = FuncRegistry.__call__, threading.Lock()
 
-    def call(self: Any, *given: Any) -> Any:
-        if not followed.acquire(blocking=False):
-            return plain(self, *given)
+    def call(self: Any, token: bytes | str, *given: Any) -> Any:
+        known = token.encode() if isinstance(token, str) else token
+        if (tokens and known not in tokens) or not followed.acquire(blocking=False):
+            return plain(self, token, *given)
         try:
             with in_this_thread(tracer):
-                return plain(self, *given)
+                return plain(self, token, *given)
         finally:
             followed.release()
 
@@ -315,7 +368,8 @@ def _with_lines(
     note = f"Of a call{of}, {units.share(first.share)} {told(first)}"
     if others and others[0].share >= _NEARLY * first.share:
         note += f" Nearly as much, {units.share(others[0].share)}, {told(others[0])}"
-    known = with_function(inspection, number, costliest=place(first), costliest_share=first.share)
+    ran = {"costliest_runs": first.runs, "costliest_run_ns": first.run_ns}
+    known = with_function(inspection, number, costliest=place(first), costliest_share=first.share, **ran)
     return known.model_copy(update={"notes": (*inspection.notes, note)})
 
 

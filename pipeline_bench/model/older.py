@@ -30,21 +30,24 @@ History of `schema_version`; every version up to this one can be read:
         `checked` the `gpu` and `windows_at`; of a host its `boot` and `pid`, and of a merged session's `accelerator`,
         `cpu` and `cores`; of what hosts come to `named` and `shared`; of a stage's cost the `calls`; of a script's
         training `behind`, `eager`, `epochs`, `generator_uses`, `handed_on_by`, `in_loop`, `later_fits`,
-        `never_reads_again`, `one_batch`, `part`, `step`, `steps` and `steps_a_call`, of its data `pass_elements`,
+        `leaves_passes`, `never_reads_again`, `one_batch`, `part`, `pass_steps`, `step`, `steps` and `steps_a_call`, of
+        its data `pass_elements`,
         `ahead_elements`, `source_bytes` and `warnings`, of a trial's cache `cached_elements`, of its step `traced_anew`
         and `traced_anew_s`, of a PyDataset's `beside_model_ns`; which `training` of a script a target means, and which
         dataset `of_loop`; of a verdict `cause`, and of its doubt `likeliest`; of a bottleneck the `doubt`, and whether
         it `limits`; whether a stage's call is `shared`, and how, and it is
         `left_early` or `serial`, its `element` as data, the files of an argument as a number, and its `input_shares`,
         and of a PyDataset's whether it has `epoch_hooks`, and its workers are set `by_attributes`, and of its function
-        `also_memoizable`, `changes_seeds`, `changes_state`, `costliest`, `costliest_share`, `crops_decoded`,
-        `decoding_share`, `doubles`, `draws_by_seed`, `draws_in_python`, `endless`, `fixed_bytes`, `fixed_reads`,
-        `fixed_share`, `fixed_up_to`, `fixed_within`, `loops_over_rows`, `memoizable`, `reads_files` and
-        `resizes_decoded`, and of an edit that divides it `up_to` and `within`; of a call in it
-        whether its arguments are `drawn`, its `owner` and `owner_reads`, and that it `gives` what is `opened`; edits
-        that keep its batches, and what a call in it, in a generator or in a map gives, and an edit that keeps the
-        samples of batches; of a watched training `initial_epoch`, `queue_of_keras_2` and `steps_a_call`, and how many
-        `steps` each of its epochs has, and each of its rows is the mean of; of the code to write `alike`; of an untried
+        `also_memoizable`, `changes_seeds`, `changes_state`, `costliest`, `costliest_run_ns`, `costliest_runs`,
+        `costliest_share`, `crops_decoded`, `decoding_share`, `doubles`, `draws_by_seed`, `draws_in_python`,
+        `eager_ops`, `eager_share`, `endless`,
+        `fixed_bytes`, `fixed_reads`, `fixed_share`, `fixed_smaller`, `fixed_up_to`, `fixed_within`, `loops_over_rows`,
+        `memoizable`, `reads_files`, `resizes_decoded` and `row_copies`, and of an edit that divides it `up_to` and
+        `within`; of a call in it whether its arguments are `drawn`, its `owner` and `owner_reads`, that it `gives` what
+        is `opened`, or `singles`; edits that keep its batches, and what a call in it, in a generator or in a map gives,
+        and an edit that keeps the samples of batches; of a watched training `initial_epoch`, `queue_of_keras_2` and
+        `steps_a_call`, and how many `steps` each of its epochs has, and each of its rows is the mean of; of the code to
+        write `alike`; of an untried
         attempt the `cause`; of a scenario the variants `left_out`; of a variant `on_hosts`, of a merged trial `rank`;
         of a diagnosis `says_bottleneck`; of published figures `why`; of a verdict the cause `at-threshold`; of a trial
         `allowed_cpus`, `copied`, `in_graph`, `kept_memory` and `known_shapes`, and of its `work` `silent`

@@ -12,7 +12,22 @@ OnBatches = Literal["as-is", "parse-example", "vectorized-map", "not"]
 """How a map's function gets whole batches: as it is, by `tf.io.parse_example`, `tf.vectorized_map`, or not at all."""
 
 
-class UserFunction(Data):
+class FixedPart(Data):
+    """The first statements of a random function, where both they and the others were proven to do the same."""
+
+    fixed_statements: int | None = None
+    """How many come before it draws; None where none were proven."""
+    fixed_within: Line = ""
+    """The function that it calls and of which these statements are, as of a wrapper; empty where they are its own."""
+    fixed_up_to: Line = ""
+    """The last line of these statements, ``line 7 of train.py``."""
+    fixed_bytes: float | None = None
+    """What these statements hand over for an element, on average of the few that both parts were compared on."""
+    fixed_reads: bool = False
+    """Whether these statements read a variable or a table."""
+
+
+class UserFunction(FixedPart):
     """A function that the user gave to a stage."""
 
     name: Line
@@ -50,20 +65,15 @@ class UserFunction(Data):
     """Whether it is a generator whose text shows that it never ends."""
     loops_over_rows: bool = False
     """Whether its graph goes over the rows of a tensor in a loop, as `tf.map_fn` does, and decodes no pictures."""
+    row_copies: int = 0
+    """For how many rows of a batch its graph has ops of their own, as where a loop of Python's over them is unrolled; 0
+    for few, and where it decodes pictures."""
     doubles: bool = False
     """Whether it is Python that gives arrays of 64-bit floats, which then become smaller ones."""
     on_batches: OnBatches | None = None
     """How it can be given whole batches; None where that was not tried. Behind a batch `not` if its rows mix."""
-    fixed_statements: int | None = None
-    """How many statements of a random function come before it draws, where both parts were proven to do the same."""
-    fixed_within: Line = ""
-    """The function that it calls and of which these statements are, as of a wrapper; empty where they are its own."""
-    fixed_up_to: Line = ""
-    """The last line of these statements, ``line 7 of train.py``."""
-    fixed_bytes: float | None = None
-    """What these statements hand over for an element, on average of the few that both parts were compared on."""
-    fixed_reads: bool = False
-    """Whether these statements read a variable or a table."""
+    fixed_smaller: FixedPart | None = None
+    """Fewer of its first statements, which hand over half as many bytes or less: of a picture bytes and not floats."""
     fixed_share: float | None = None
     """Of a random function in the graph: what of its time the ops take that depend on nothing random."""
     undivided: Line = ""
@@ -71,6 +81,14 @@ class UserFunction(Data):
     costliest: Line = ""
     """Where the most of its time is spent, as far as its lines were followed: ``line 33``, ``line 7 of reading.py``."""
     costliest_share: float | None = None
+    costliest_runs: float | None = None
+    """How often that line runs in a call, on average, of Python; None where it was not followed."""
+    costliest_run_ns: float | None = None
+    """How long a run of it takes, on average."""
+    eager_ops: float | None = None
+    """How many ops of TensorFlow's its Python runs in a call, each by itself; None: none, or not known."""
+    eager_share: float | None = None
+    """Of its time, as far as it was followed: what the lines that run them take by themselves."""
     memoizable: MemoizableCall | None = None
     """The costliest call whose results can be kept, in Python whose elements cannot: each pass has others, or many."""
     also_memoizable: tuple[MemoizableCall, ...] = ()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
 from pipeline_bench.model.pipeline import Location, Stage
-from pipeline_bench.model.user_function import OnBatches
+from pipeline_bench.model.user_function import OnBatches, UserFunction
 from pipeline_bench.tfdata import dataflow, describe, public_api
 from pipeline_bench.user_code import function_calls
 
@@ -105,9 +107,10 @@ def vectorized(function: Callable[..., Any], fallback: bool = True) -> Callable[
 def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """Return the stages, of each map that single samples pass before they are batched with how it can be given batches.
 
-    A function that draws is not traced for that; one that changes a state would do so once a batch. What Python does in
-    one is not known, but the shapes that the function gives may show that it takes no batch. A map that is given
-    batches as written takes none if a row of one may change another: cut into samples again, they would be others.
+    A function that draws is not traced for that, unless a Keras layer draws; one that changes a state would do so once
+    a batch. What Python does in one is not known, but the shapes that the function gives may show that it takes no
+    batch. A map that is given batches as written takes none if a row of one may change another: cut into samples again,
+    they would be others.
     """
     batched: dict[int, str] = {}
     for batch in (stage for stage in stages if stage.method in BATCH_AS_IS):
@@ -143,41 +146,74 @@ def _with_mixed_rows(recipe: Recipe, stage: Stage) -> Stage:
 
 def _with_batches(recipe: Recipe, stage: Stage, batch: str) -> Stage:
     function, call = stage.function, recipe.calls[stage.id]
-    if function is None or call.function is None or function.random:
+    if function is None or call.function is None or (function.random and not function.changes_seeds):
         return stage
     found: OnBatches | None = "not"
     before = recipe.dataset(stage.inputs[0])
     if function.python:
         found = None if _may_take(call.function, before, call.result, batch) else "not"
-    elif not describe.changes_state(call.result):
-        found = _on_batches(call.function, function.parses_examples, before, call.result, batch)
+    elif function.random or not describe.changes_state(call.result):
+        found = _on_batches(call.function, function, before, call.result, batch)
     return stage.model_copy(update={"function": function.model_copy(update={"on_batches": found})})
 
 
-def _on_batches(
-    function: Callable[..., Any], parses_examples: bool, samples: Any, mapped: Any, batch: str
-) -> OnBatches:
+def _on_batches(function: Callable[..., Any], known: UserFunction, samples: Any, mapped: Any, batch: str) -> OnBatches:
     """Return how a map's function can be given whole batches, by the shapes of what it gives when it is traced so.
 
     Args:
-        function: the map's, of which no op changes a state.
-        parses_examples: whether it calls a parser of examples.
+        function: the map's, of which no op changes a state, but the seeds of Keras' layers if it draws.
+        known: of it.
         samples: the dataset that it is mapped over.
         mapped: the dataset of the map.
         batch: the method that makes the batches.
     """
     ways: dict[OnBatches, Callable[..., Any]] = {"as-is": function}
-    if parses_examples:
+    if known.parses_examples:
         ways["parse-example"] = parsing_batches(function)
     ways["vectorized-map"] = vectorized(function, fallback=False)
-    with contextlib.suppress(Exception):  # what cannot be batched at all
+    with contextlib.suppress(Exception), of_any_rank():  # what cannot be batched at all
         batches, wanted = (getattr(each, batch)(_SOME) for each in (samples, mapped))
         for way, changed in ways.items():
             with contextlib.suppress(Exception):  # of the user's code, which was not written for batches
                 are_batches = _are_batches(batches.map(changed).element_spec, wanted.element_spec)
-                if are_batches and not (way == "as-is" and dataflow.mixes_rows(function, samples.element_spec)):
+                if are_batches and _keeps_apart(way, function, known, samples, mapped):
                     return way
     return "not"
+
+
+def _keeps_apart(way: OnBatches, function: Callable[..., Any], known: UserFunction, samples: Any, mapped: Any) -> bool:
+    """Return whether a function that gets batches in this way mixes no rows, and draws for each of them."""
+    if known.random:
+        seeds = describe.seed_states(mapped)
+        return way == "as-is" and dataflow.draws_by_row(function, mapped, samples.element_spec, seeds)
+    return way != "as-is" or not dataflow.mixes_rows(function, samples.element_spec)
+
+
+@contextlib.contextmanager
+def of_any_rank() -> Iterator[None]:
+    """Let a `keras.Sequential` that the recorded call built for single samples take batches until the block ends.
+
+    It is built by its first call: in the code that is written that one has batches.
+    """
+    keras = sys.modules.get("keras")
+    if keras is None or not hasattr(keras, "Sequential"):
+        yield
+        return
+    as_built = keras.Sequential.call
+
+    @functools.wraps(as_built)
+    def call(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        built, rank = getattr(self, "_functional", None), getattr(getattr(inputs, "shape", None), "rank", None)
+        if not built or rank in (None, len(self.input_shape)):
+            return as_built(self, inputs, *args, **kwargs)
+        self._functional = None  # its layers are then called in turn
+        try:
+            return as_built(self, inputs, *args, **kwargs)
+        finally:
+            self._functional = built
+
+    with public_api.patched(keras.Sequential, "call", call):
+        yield
 
 
 def _may_take(function: Callable[..., Any], samples: Any, mapped: Any, batch: str) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.graph_ops import RANDOM_OPS
 from pipeline_bench.tfdata.dataset_graph import functions_in
 
 _LARGEST = 1e30
@@ -16,8 +18,15 @@ _OF_PIXELS, _LARGEST_COUNT = 2, 1000
 """Of whole numbers of so few bytes, as pixels have, the largest are tried; others may be a length, as of a mask."""
 _MOST_VALUES = 1 << 22
 """In a row that is tried, of two in a batch."""
+_FEWEST_COPIES = 8
+"""Rows; ops for fewer cost no more than a loop would."""
+_SAME_ROWS = {"Cast", "EnsureShape", "Identity"}
 _FEWEST_TRIED = 2
 """Batches that the function takes: one is compared with another."""
+_COPIES, _DRAWN_ROWS = 8, (16, 24)
+"""Of one sample, in batches of so many rows: a function that mixes rows at random leaves them all by no chance."""
+_KEYS = "StatelessRandomGet"
+"""So the types of those ops begin that only make of a seed what others draw by."""
 
 
 def reads(filtered: Any) -> set[str] | None:
@@ -54,34 +63,147 @@ def mixes_rows(function: Any, element_spec: Any, rows: int = 2) -> bool | None:
         element_spec: of one sample.
         rows: of a batch; fewer are tried if they are large.
     """
-    import tensorflow as tf
     from tensorflow.python.data.util import nest
 
     try:
         specs = nest.flatten(element_spec)
         largest = max(math.prod(_shape(spec)) for spec in specs)
         count = max(2, min(rows, 2 * _MOST_VALUES // max(1, largest)))
-        tried = [_rows(spec, count) for spec in specs]
-        batches = tf.data.Dataset.from_tensor_slices(nest.pack_sequence_as(element_spec, tried))
-        # What the function raises of an extreme value shows nothing.
-        made = batches.map(function).ignore_errors()
-        results = [[np.asarray(part) for part in nest.flatten(each)] for each in made.as_numpy_iterator()]
+        results = _results(_batches(element_spec, count).map(function))
         if len(results) < _FEWEST_TRIED:
             return None
-        if any(len(part) != count for each in results for part in each):
-            return True
-        first_rows = [[part[0] for part in each] for each in results]
-        return any(not _alike(*parts) for each in first_rows[1:] for parts in zip(first_rows[0], each, strict=True))
+        return any(len(part) != count for each in results for part in each) or _differ(results, 1)
     except Exception:  # of the user's code, or a kind of tensor that has no rows
         return None
 
 
-def _rows(spec: Any, count: int) -> Any:
-    """Return batches of so many rows, of which all but the first are others in each; ragged ones of a ragged spec."""
+def draws_by_row(function: Any, mapped: Any, element_spec: Any, seeds: Sequence[Any]) -> bool:
+    """Return whether a map's function draws for each row of a batch by itself, as for a sample alone.
+
+    Each op that draws gives a row of numbers for each row of the batch, as many as for a sample. By the same seeds
+    copies of a sample become different ones, and the same ones whatever the other rows are, and however many.
+
+    Args:
+        function: of which no op changes a state but the seeds.
+        mapped: the dataset of the map, of single samples.
+        element_spec: of one sample that it gets.
+        seeds: the variables that it takes seeds from; they have their values again behind the call.
+    """
+    alone = _drawn(mapped)
+    if not alone:
+        return False
+    values = [each.numpy() for each in seeds]
+    results: list[list[npt.NDArray[Any]]] = []
+
+    def seeded(*elements: Any) -> Any:
+        for each, value in zip(seeds, values, strict=True):
+            each.assign(value)
+        return function(*elements)
+
+    try:
+        for count in _DRAWN_ROWS:
+            made = _batches(element_spec, count, _COPIES).map(seeded)
+            if _drawn(made) != [(op, count, count * size) for op, _, size in alone]:
+                return False
+            found = _results(made)
+            if len(found) < _FEWEST_TRIED or any(len(part) != count for each in found for part in each):
+                return False
+            results += found
+    except Exception:  # as in `mixes_rows`
+        return False
+    finally:
+        for each, value in zip(seeds, values, strict=True):
+            each.assign(value)
+    are_different = any(not _alike(part[0], row) for part in results[0] for row in part[1:_COPIES])
+    return are_different and not _differ(results, _COPIES)
+
+
+def _drawn(dataset: Any) -> list[tuple[str, int, int]]:
+    """Return of each op that draws in a dataset's function its type, and how many rows and numbers it gives.
+
+    -1 where that is not known. Empty where something is drawn in a branch, a loop or another function.
+    """
+    graph = _graph(dataset)
+    within = graph.as_graph_def().library.function if graph is not None else ()
+    if graph is None or any(RANDOM_OPS.search(node.op) for each in within for node in each.node_def):
+        return []
+    ops = [op for op in graph.get_operations() if RANDOM_OPS.search(op.type) and not op.type.startswith(_KEYS)]
+    shapes = [op.outputs[0].shape for op in ops]
+    rows = [(shape[0] if shape.rank else None) or -1 for shape in shapes]
+    return [(op.type, row, shape.num_elements() or -1) for op, row, shape in zip(ops, rows, shapes, strict=True)]
+
+
+def _batches(element_spec: Any, count: int, copies: int = 1) -> Any:
+    """Return a dataset of batches of so many rows; see `_rows`."""
+    import tensorflow as tf
+    from tensorflow.python.data.util import nest
+
+    parts = [_rows(spec, count, copies) for spec in nest.flatten(element_spec)]
+    return tf.data.Dataset.from_tensor_slices(nest.pack_sequence_as(element_spec, parts))
+
+
+def _results(mapped: Any) -> list[list[npt.NDArray[Any]]]:
+    """Return the parts of each element of a map; what its function raises of an extreme value shows nothing."""
+    from tensorflow.python.data.util import nest
+
+    return [[np.asarray(part) for part in nest.flatten(e)] for e in mapped.ignore_errors().as_numpy_iterator()]
+
+
+def _differ(results: Sequence[Sequence[npt.NDArray[Any]]], rows: int) -> bool:
+    """Return whether the first rows of some batches are not the same in all of them."""
+    first, *others = [[part[:rows] for part in each] for each in results]
+    return any(not _alike(*parts) for each in others for parts in zip(first, each, strict=True))
+
+
+def row_copies(dataset: Any) -> int:
+    """Return how many rows of what it gets the function of a dataset makes something of each, which it then stacks.
+
+    By ops of their own, as where a loop of Python's over the rows is unrolled. 0 for less than `_FEWEST_COPIES`.
+    """
+    graph, copies = _graph(dataset), 0
+    captured = {id(tensor) for tensor in getattr(graph, "internal_captures", ())}
+    given = {tensor.name for tensor in getattr(graph, "inputs", ()) if id(tensor) not in captured}
+    made: dict[str, set[tuple[str, int]]] = {}
+    for op in graph.get_operations() if given else ():
+        taken = [made.get(tensor.name, set()) for tensor in op.inputs]
+        if op.type == "Pack" and len(taken) >= _FEWEST_COPIES and _has_one_row_each(taken):
+            copies = max(copies, len(taken))
+        if op.type in _SAME_ROWS and op.inputs[0].name in given:
+            given.add(op.outputs[0].name)
+        is_of_rows = op.type in ("StridedSlice", "Unpack") and op.inputs[0].name in given
+        for place, tensor in enumerate(op.outputs):
+            row = _row(op, place) if is_of_rows else None
+            made[tensor.name] = set[tuple[str, int]]().union(*taken) if row is None else {(op.inputs[0].name, row)}
+    return copies
+
+
+def _has_one_row_each(taken: Sequence[set[tuple[str, int]]]) -> bool:
+    """Return whether there is an array of which each of these is of one row, and no two of the same."""
+    rows = ([[row for name, row in each if name == array] for each in taken] for array, _ in taken[0])
+    return any(all(len(each) == 1 for each in of) and len({row for (row,) in of}) == len(of) for of in rows)
+
+
+def _row(op: Any, place: int) -> int | None:
+    """Return the number of the row that an output of an op is, or is a part of; None of any other."""
+    import tensorflow as tf
+
+    if op.type == "Unpack":
+        return place if op.get_attr("axis") == 0 else None
+    masks = [op.get_attr(f"{name}_mask") for name in ("begin", "ellipsis", "new_axis")]
+    begins = tf.get_static_value(op.inputs[1], partial=True)
+    is_row = op.get_attr("shrink_axis_mask") & 1 and not any(mask & 1 for mask in masks)
+    return None if not is_row or begins is None or begins[0] is None else int(begins[0])
+
+
+def _rows(spec: Any, count: int, copies: int) -> Any:
+    """Return batches of so many rows, of which all but the first are others in each; ragged ones of a ragged spec.
+
+    Several first ones are copies of one, in which what mirrors or turns it shows.
+    """
     import tensorflow as tf
 
     dtype, shape = np.dtype(spec.dtype.as_numpy_dtype), _shape(spec)
-    if math.prod(shape) > _MOST_VALUES:
+    if math.prod(shape) * copies > _MOST_VALUES:
         raise ValueError("a row is too large to be tried")
     values: tuple[Any, ...] = (b"1", b"", b"a", b"0", b"1 2")
     if dtype.kind in "iu":
@@ -91,8 +213,11 @@ def _rows(spec: Any, count: int) -> Any:
         values = (1, 0, 2, least, most)
     elif dtype.kind != "O":
         values = (1, 0, _LARGEST, -_LARGEST, math.nan)
-    first = [np.full(shape, values[0], dtype)]
-    batches = np.stack([np.stack(first + [np.full(shape, value, dtype)] * (count - 1)) for value in values])
+    first = np.full(shape, values[0], dtype)
+    if copies > 1 and shape and dtype.kind != "O":
+        first = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
+    rows = [[first] * copies + [np.full(shape, value, dtype)] * (count - copies) for value in values]
+    batches = np.stack([np.stack(each) for each in rows])
     if isinstance(spec, tf.RaggedTensorSpec):
         return tf.RaggedTensor.from_tensor(batches, ragged_rank=spec.ragged_rank + 2)
     return batches

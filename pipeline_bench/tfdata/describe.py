@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench.graph_ops import PYTHON_OPS
+from pipeline_bench.graph_ops import PYTHON_OPS, RANDOM_OPS
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.element import Element, Shape
 from pipeline_bench.model.user_function import UserFunction
-from pipeline_bench.tfdata import dataset_graph, pictures
+from pipeline_bench.tfdata import dataflow, dataset_graph, pictures
 from pipeline_bench.tfdata.public_api import datasets
 from pipeline_bench.user_code import generator_call
 
@@ -30,10 +30,6 @@ _DEEPEST = 32
 """What lies within more structures is named by its class alone: JSON that is some 200 levels deep is not read again."""
 _FOR_APPLY = ("_apply_fn", "apply_fn")
 """The names that TensorFlow gives a function for `apply`, within the function that makes it."""
-RANDOM_OPS = re.compile(
-    r"Random|TruncatedNormal|Multinomial|SampleDistorted|CandidateSampler|^Rng|^Stateful(Uniform|StandardNormal)"
-)
-"""Ops that draw random numbers, from a state of theirs or by a seed."""
 # What is_stateful says of these is not what tf.data goes by when it decides whether to parallelise a map: it looks into
 # the functions that control flow calls, and skips assertions (tensorflow/core/grappler/optimizers/data/function_utils).
 _NOT_COUNTED = {"Assert", "If", "While", "Case", "For", "StatefulPartitionedCall", "PartitionedCall"}
@@ -164,6 +160,7 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
     stateful, draws = any(_is_stateful(op) for op in ops - _NOT_COUNTED), any(map(RANDOM_OPS.search, ops))
     plain = plain_function(given)
     code = getattr(plain, "__code__", None)
+    of_files = any(map(_OF_FILES.match, ops))
     bodies = [(body, dict[str, str]()) for body in _bodies(dataset)] if ops & pictures.JPEG_DECODERS else []
     bodies += pictures.handed_on([dataset, *behind]) if bodies and behind else []
     return UserFunction(
@@ -181,7 +178,8 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
         random=stateful and draws,
         draws_by_seed=draws and not stateful,
         parses_examples=not ops.isdisjoint(_PARSING_OPS),
-        loops_over_rows=ops >= _ROW_OPS and not ops.isdisjoint(_LOOPS) and not any(map(_OF_FILES.match, ops)),
+        loops_over_rows=ops >= _ROW_OPS and not ops.isdisjoint(_LOOPS) and not of_files,
+        row_copies=0 if of_files else dataflow.row_copies(dataset),
         reads_files="ReadFile" in ops,
         crops_decoded=any(itertools.starmap(pictures.crops_decoded, bodies)),
         resizes_decoded=any(itertools.starmap(pictures.resizes_decoded, bodies)),
@@ -207,17 +205,23 @@ def _assigns_seeds_alone(dataset: Any) -> bool:
     from tensorflow.python.ops.handle_data_util import get_handle_data
 
     types = {node.attr["dtype"].type for body in _bodies(dataset) for node in body if node.op == _ASSIGNS}
-    graphs = [each.function.graph for each in dataset_graph.functions_in(dataset) if hasattr(each.function, "graph")]
-    seeds = {id(each.handle) for graph in graphs for each in graph.variables if _SEED_STATE.fullmatch(each.name)}
-    handles = [handle for graph in graphs for handle, _ in graph.captures if handle.dtype.name == "resource"]
+    seeds = {id(each.handle) for each in seed_states(dataset)}
+    handles = [handle for each in _graphs(dataset) for handle, _ in each.captures if handle.dtype.name == "resource"]
     known = ((handle, get_handle_data(handle)) for handle in handles)
     assigned = [handle for handle, data in known if data is not None and types & {e.dtype for e in data.shape_and_type}]
     return bool(assigned) and all(id(handle) in seeds for handle in assigned)
 
 
+def seed_states(dataset: Any) -> list[Any]:
+    """Return the variables that the functions of a dataset take seeds from: states of Keras' `SeedGenerator`."""
+    variables = (each for graph in _graphs(dataset) for each in graph.variables)
+    return [each for each in variables if _SEED_STATE.fullmatch(each.name)]
+
+
 def leaves_graph(graph: Any) -> bool:
     """Return whether a graph runs Python, which may do anything, or writes files."""
-    return any(node.op in PYTHON_OPS or _WRITING_OPS.match(node.op) or _prints_to_file(node) for node in _nodes(graph))
+    nodes = itertools.chain.from_iterable(_bodies_of(graph))
+    return any(node.op in PYTHON_OPS or _WRITING_OPS.match(node.op) or _prints_to_file(node) for node in nodes)
 
 
 def _prints_to_file(node: Any) -> bool:
@@ -257,14 +261,18 @@ def _ops(dataset: Any) -> set[str]:
 
 def _bodies(dataset: Any) -> Iterator[Sequence[Any]]:
     """Yield the nodes of each function of a dataset, and of each that these call."""
-    for wrapper in dataset_graph.functions_in(dataset):
-        if hasattr(wrapper.function, "graph"):
-            yield from _bodies_of(wrapper.function.graph)
+    for graph in _graphs(dataset):
+        yield from _bodies_of(graph)
 
 
-def _nodes(graph: Any) -> Iterator[Any]:
-    """Yield all nodes of a graph, and of the functions that it calls."""
-    return itertools.chain.from_iterable(_bodies_of(graph))
+def python_tokens(dataset: Any) -> set[bytes]:
+    """Return by which tokens TensorFlow calls the Python of a dataset's functions."""
+    nodes = itertools.chain.from_iterable(_bodies(dataset))
+    return {node.attr["token"].s for node in nodes if node.op in PYTHON_OPS}
+
+
+def _graphs(dataset: Any) -> list[Any]:
+    return [each.function.graph for each in dataset_graph.functions_in(dataset) if hasattr(each.function, "graph")]
 
 
 def _bodies_of(graph: Any) -> Iterator[Sequence[Any]]:

@@ -43,6 +43,7 @@ class Split:
         given: what such a lambda gives, of each half the texts by parameter.
         owner: the parameter of a method that is its object, in a tuple; empty of any other function.
         within: how the function is divided that it calls; None where only it itself is.
+        gives: what such a lambda gives; see `CalledFunction.gives`.
     """
 
     statements: int
@@ -53,6 +54,7 @@ class Split:
     given: tuple[dict[str, str], dict[str, str]]
     owner: tuple[str, ...] = ()
     within: Within | None = None
+    gives: tuple[str, ...] = ("",)
 
     def fixed(self, name: str, called: str = "") -> str:
         """Return the definition of the first half, which gives what crosses.
@@ -72,9 +74,13 @@ class Split:
 
     def mapped(self, half: int, name: str) -> str:
         """Return the text of what a map is given for a half of that name, as ``self.load_fixed``: it, or a lambda."""
-        takes, given = ", ".join((self.parameters, self.crossing)[half]), self.given[half]
-        more = "".join(f", {parameter}={text}" for parameter, text in given.items())
-        return f"lambda {takes}: {name}({takes}{more})" if given else name
+        own, given = ", ".join((self.parameters, self.crossing)[half]), self.given[half]
+        call = f"{name}({own}{''.join(f', {parameter}={text}' for parameter, text in given.items())})"
+        if len(self.gives) == 1:
+            return f"lambda {own}: {call}" if given else name
+        made = f"*{call}" if half == 0 and len(self.crossing) > 1 else call
+        takes, gives = (", ".join(each or one for each in self.gives) for one in (own, made))
+        return f"lambda {takes}: ({gives})"
 
 
 class Within(NamedTuple):
@@ -105,6 +111,7 @@ class _Whole:
     given: dict[str, str]
     owner: tuple[str, ...]
     outer: set[str]
+    gives: tuple[str, ...]
 
     def split(
         self, place: tuple[int, int], crossing: tuple[str, ...], bodies: tuple[str, str], within: Within | None = None
@@ -112,7 +119,8 @@ class _Whole:
         """Return it divided into these halves; `place` is how many statements the first one has, and its last line."""
         named = [variables.named(ast.parse(each).body) for each in bodies]
         used = [{each: text for each, text in self.given.items() if each in names} for names in named]
-        return Split(*place, self.elements, crossing, bodies, (used[0], used[1]), self.owner, within)
+        given = used[0], used[1]
+        return Split(*place, self.elements, crossing, bodies, given, self.owner, within, self.gives)
 
 
 def splits(
@@ -147,7 +155,7 @@ def splits(
         if crossing and len(imports) < count and not hides:
             found.append(whole.split((count, between), crossing, bodies))
     if not found and hidden:
-        raise CannotSplitError(f"its lambda gives it {min(hidden)}, which is also the name of a variable in it")
+        raise CannotSplitError(f"its lambda uses {min(hidden)}, which is also the name of a variable in it")
     if not found:
         raise CannotSplitError("there is no line between two of its statements where it could be divided")
     return found[::-1]
@@ -279,8 +287,10 @@ def _whole(text: str, name: str, line: int, called: CalledFunction | None, is_me
     body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
     if any(variables.changes(function.body, each) for each in owner):
         raise CannotSplitError("it changes its object")
-    outer = map_functions.names_in([*given.values(), *([called.owner] if called is not None and called.owner else [])])
-    return _Whole(_LINE.findall(text), body, function.lineno, parameters, elements, given, owner, outer)
+    gives = ("",) if called is None else called.gives
+    beside = [*gives, *([] if called is None else [called.owner])]
+    outer = map_functions.names_in([*given.values(), *filter(None, beside)])
+    return _Whole(_LINE.findall(text), body, function.lineno, parameters, elements, given, owner, outer, gives)
 
 
 def _found(text: str, name: str, line: int, is_method: bool) -> ast.FunctionDef:

@@ -1,7 +1,7 @@
 """Which function of one definition a map runs: a plain one, a method, or the one that its lambda only calls.
 
 Of ``lambda path: load(path, True)`` that is `load`: it gets the lambda's own parameters, and what is the same for all
-elements.
+elements. So it is of ``lambda image, label: (load(image, True), label)``, which hands the others on.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ class CalledFunction:
 
     Attributes:
         name: of the function.
-        elements: the lambda's parameters, each of which is one argument.
+        elements: the lambda's parameters, each of which is one argument; without those that it hands on.
         positional: the texts of the arguments by position. Those that are no elements are the same for all elements.
         named: the texts of the arguments by name, likewise.
         owner: the variable whose method it is; empty of a plain function.
+        gives: what the lambda gives: its parameters that it hands on, and an empty text where the function's result is.
     """
 
     name: str
@@ -36,6 +37,7 @@ class CalledFunction:
     positional: tuple[str, ...]
     named: dict[str, str]
     owner: str = ""
+    gives: tuple[str, ...] = ("",)
 
     def given(self, function: ast.FunctionDef) -> dict[str, str] | None:
         """Return the texts of what the function is called with, by parameter, without its object.
@@ -85,15 +87,25 @@ class DefinedFunction(NamedTuple):
     called: CalledFunction | None = None
     owner: tuple[Any, ...] = ()
 
-    def of_elements(self, half: FunctionType, given: dict[str, str]) -> Callable[..., Any]:
+    def of_elements(self, half: FunctionType, given: dict[str, str], spread: bool = False) -> Callable[..., Any]:
         """Return a part of it as a function of the elements alone.
 
         Args:
             half: the part, with the variables around it.
             given: what it gets besides, the texts by parameter.
+            spread: whether what the lambda hands on stands beside each value of the tuple that the part gives.
         """
         values = {name: value(self.caller, text) for name, text in given.items()}
-        return functools.partial(half, *self.owner, **values) if values or self.owner else half
+        part = functools.partial(half, *self.owner, **values) if values or self.owner else half
+        gives = ("",) if self.called is None else self.called.gives
+        ahead, behind = gives.index(""), gives[::-1].index("")
+
+        def handing_on(*elements: Any) -> Any:
+            end = len(elements) - behind
+            made = part(*elements[ahead:end])
+            return (*elements[:ahead], *(made if spread else (made,)), *elements[end:])
+
+        return part if len(gives) == 1 else handing_on
 
 
 def defined(function: Any) -> DefinedFunction | None:
@@ -154,14 +166,19 @@ def names_in(texts: Iterable[str]) -> set[str]:
 
 
 def _called_by(node: ast.expr) -> CalledFunction | None:
-    if not (isinstance(node, ast.Lambda) and isinstance(node.body, ast.Call)):
+    if not isinstance(node, ast.Lambda):
         return None
-    own = node.args
-    parameters, called = tuple(each.arg for each in own.args), call_of(node.body, [each.arg for each in own.args])
+    own, parameters = node.args, [each.arg for each in node.args.args]
+    values = node.body.elts if isinstance(node.body, ast.Tuple) and node.body.elts[1:] else [node.body]
+    calls = [each for each in values if isinstance(each, ast.Call)]
+    called = call_of(calls[0], parameters) if len(calls) == 1 else None
     is_plain = not (own.vararg or own.kwarg or own.kwonlyargs or own.posonlyargs or own.defaults)
-    if not parameters or not is_plain or called is None or {*called.elements} != {*parameters}:
+    if not is_plain or called is None or not called.elements or (called.owner and values[1:]):
         return None
-    return replace(called, elements=parameters)
+    elements = tuple(each for each in parameters if each in called.elements)
+    gives = tuple("" if each is calls[0] else ast.unparse(each) for each in values)
+    takes = [name for each in gives for name in ((each,) if each else elements)]
+    return replace(called, elements=elements, gives=gives) if takes == parameters else None
 
 
 def call_of(call: ast.Call, varying: Collection[str]) -> CalledFunction | None:

@@ -336,7 +336,8 @@ def _call(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return subsample.opened(node, args, kwargs)
     if node.files is not None:
         return subsample.listed(node)
-    return node.entry.make(args, kwargs)
+    with composing.of_any_rank():
+        return node.entry.make(args, kwargs)
 
 
 def _marked(call: Callable[[], Any]) -> Any:

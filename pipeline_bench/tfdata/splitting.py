@@ -19,7 +19,7 @@ from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import Stage
-from pipeline_bench.model.user_function import UserFunction
+from pipeline_bench.model.user_function import FixedPart, UserFunction
 from pipeline_bench.text import REASON, one_line
 from pipeline_bench.tfdata import composing, describe, function_halves, map_functions, throughput
 from pipeline_bench.tfdata.function_halves import CannotSplitError, Split, Within
@@ -70,6 +70,8 @@ def with_splits(recipe: Recipe) -> tuple[Stage, ...]:
 def _with_split(recipe: Recipe, stage: Stage, call: RecordedCall) -> Stage:
     if stage.function is None or not stage.function.random:
         return stage
+    if stage.function.row_copies:  # every graph of it takes long to make, and what it does to batches is kept nowhere
+        return stage
     try:
         found = _division(recipe, call)
     except CannotSplitError as reason:
@@ -88,22 +90,37 @@ def _division(recipe: Recipe, call: RecordedCall) -> dict[str, Any]:
     """
     dataset, defined = recipe.dataset(recipe.same_kind_before(call)), _defined(call.function)
     _check_names(defined.plain, defined.owner)
-    wanted = call.result.element_spec
+    wanted, own = call.result.element_spec, iter(list[Split]())
     try:
-        whole, reason = _longest(dataset, wanted, defined, _splits_of(defined, function_halves.splits)), ""
+        own = iter(_splits_of(defined, function_halves.splits))
+        whole, reason = _longest(dataset, wanted, defined, own), ""
     except CannotSplitError as error:
         whole, reason = None, str(error)
     within = _splits_of(defined, function_halves.splits_within)
     of_call = (
         next(map(_ahead, within), 0) if whole is None else whole[0].statements
     )  # which the first drawing one makes
-    ways = [each for each in within if _ahead(each) == of_call]
+    ways = iter([each for each in within if _ahead(each) == of_call])
     try:
-        return _proven(dataset, call.function, defined, *_longest(dataset, wanted, defined, ways))
+        found = _proven(dataset, call.function, defined, *_longest(dataset, wanted, defined, ways))
     except Exception:  # of the user's code, or it is not proven
         if whole is None:
             raise CannotSplitError(reason) from None
-    return _proven(dataset, call.function, defined, *whole)
+        found, ways = _proven(dataset, call.function, defined, *whole), own
+    return {**found, "fixed_smaller": _smaller(dataset, call, defined, ways, found["fixed_bytes"] / 2)}
+
+
+def _smaller(
+    dataset: Any, call: RecordedCall, defined: DefinedFunction, ways: Iterable[Split], most_bytes: float
+) -> FixedPart | None:
+    """Return the first of shorter divisions that hands over so many bytes or fewer; None where none is proven."""
+    inputs = _some(dataset)
+    for split in ways:
+        with suppress(Exception):  # of the user's code, or it is not proven
+            if _handed_over(inputs, _both(defined, split)[0]) <= most_bytes:
+                part = _longest(dataset, call.result.element_spec, defined, [split])
+                return FixedPart(**_proven(dataset, call.function, defined, *part))
+    return None
 
 
 def _ahead(split: Split) -> int | None:
@@ -125,7 +142,8 @@ def _longest(dataset: Any, wanted: Any, defined: DefinedFunction, ways: Iterable
     reason = ""
     for split in ways:
         try:
-            part = _fixed_part(dataset, wanted, *_both(defined, split), len(split.crossing))
+            handed = len(split.crossing) + len(split.gives) - 1
+            part = _fixed_part(dataset, wanted, *_both(defined, split), handed)
         except CannotSplitError as error:
             reason = str(error)
         except Exception as error:  # of the user's code: what crosses is no tensor, or has no value yet
@@ -159,7 +177,7 @@ def _proven(dataset: Any, whole: Any, defined: DefinedFunction, split: Split, pa
 
 
 def _fixed_part(
-    dataset: Any, wanted: Any, first: Callable[..., Any], second: Callable[..., Any], crossing_count: int
+    dataset: Any, wanted: Any, first: Callable[..., Any], second: Callable[..., Any], handed: int
 ) -> UserFunction:
     """Return what the graph of a first half tells of it.
 
@@ -168,7 +186,7 @@ def _fixed_part(
         wanted: the spec of what the map gives.
         first: the first half.
         second: the second half.
-        crossing_count: how many variables the second half takes from the first.
+        handed: how many values the second half takes from the first.
 
     Raises:
         CannotSplitError: it draws random numbers, runs Python or changes a state; what it hands over is no tensor, and
@@ -186,7 +204,7 @@ def _fixed_part(
     never = {"draws random numbers": found.random, "runs Python": found.python, "changes a state": found.changes_state}
     if does := next((does for does, applies in never.items() if applies), ""):
         raise CannotSplitError(f"its first line {does} already")
-    crossing = seen[-1] if crossing_count > 1 else (seen[-1],)  # else a map would spread a tuple that crosses alone
+    crossing = seen[-1] if handed > 1 else (seen[-1],)  # else a map would spread a tuple that crosses alone
     if not all(map(_stays_as_it_is, crossing)):
         raise CannotSplitError("what crosses from its fixed part to its random one is not all tensors")
     if len({*(dicts := [*_dicts(crossing)])}) < len(dicts):  # behind a map these are two, and a change of one is lost
@@ -221,17 +239,27 @@ def _prove(dataset: Any, whole: Any, first: Callable[..., Any], second: Callable
     Raises:
         CannotSplitError: they give something else, or the whole itself does not give the same twice.
     """
-    iterator, taken = throughput.FlatIterator(dataset.take(_COMPARED)), []
-    with suppress(StopIteration):  # what is in front may give others in each pass: files in any order
-        while True:
-            taken.append(iterator.take())
-    inputs = throughput.KeptElements(dataset.element_spec, taken).dataset()
+    inputs = _some(dataset)
     together = composing.composed([first, second])
     one, again, divided = (_values(inputs, each, whole) for each in (whole, whole, together))
     if one != again:
         raise CannotSplitError("a seed does not repeat its random numbers, so that its halves cannot be compared to it")
     if divided != one:
         raise CannotSplitError("its two parts, one after the other, give other values than the whole")
+    return _handed_over(inputs, first)
+
+
+def _some(dataset: Any) -> Any:
+    """Return a dataset of the first elements of another one, the same in each pass."""
+    iterator, taken = throughput.FlatIterator(dataset.take(_COMPARED)), []
+    with suppress(StopIteration):  # what is in front may give others in each pass: files in any order
+        while True:
+            taken.append(iterator.take())
+    return throughput.KeptElements(dataset.element_spec, taken).dataset()
+
+
+def _handed_over(inputs: Any, first: Callable[..., Any]) -> float:
+    """Return the bytes that a first half gives for an element, on average."""
     sizes = [describe.nbytes(each) for each in inputs.map(first)]
     return sum(sizes) / max(len(sizes), 1)
 
@@ -312,7 +340,8 @@ def _both(found: DefinedFunction, split: Split) -> tuple[Callable[..., Any], Cal
     one, other = [*called, "", ""][:2]
     first = _compiled(found.plain, split.fixed(f"{name}_fixed", one), f"{name}_fixed", split.statements, called)
     second = _compiled(found.plain, split.random(f"{name}_random", other), f"{name}_random", split.statements, called)
-    return found.of_elements(first, split.given[0]), found.of_elements(second, split.given[1])
+    spread = len(split.crossing) > 1
+    return found.of_elements(first, split.given[0], spread), found.of_elements(second, split.given[1])
 
 
 def _called_halves(function: Any, within: Within) -> dict[str, FunctionType]:

@@ -9,6 +9,7 @@ import functools
 import gc
 import inspect
 import itertools
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, GeneratorType
@@ -21,6 +22,8 @@ _SMALL_BYTES = 2**20
 """An array that is no larger may be a list of files or of places, which a generator shuffles."""
 _OF_LOCALS = ("STORE_FAST", "DELETE_FAST")
 """How the names of the instructions begin that set or delete a local variable which no other function uses."""
+_OF_PICTURES = ("keras.src.legacy.preprocessing.image", "tf_keras.src.preprocessing.image")
+"""The modules with the class of what `ImageDataGenerator.flow` and its like make."""
 
 
 class GeneratorCall:
@@ -107,7 +110,8 @@ def _snapshot(value: Any) -> Any:
 def never_ends(function: Any) -> bool:
     """Return whether a generator's text shows that it never ends: its values come from a ``while True`` without an end.
 
-    Of a lambda that calls a function, that function's text counts. What another exception may end is not endless.
+    Of a lambda that calls a function, that function's text counts. One that gives a Keras iterator of pictures, as
+    `flow_from_directory` makes it, never ends. What another exception may end is not endless.
     """
     try:
         return _never_ends(function)
@@ -124,15 +128,35 @@ def _never_ends(function: Any) -> bool:
         return False
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     defined = next((each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.Lambda)), None)
-    if isinstance(defined, ast.Lambda) and isinstance(defined.body, ast.Call) and isinstance(function, FunctionType):
-        known = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
-        called = known.get(defined.body.func.id) if isinstance(defined.body.func, ast.Name) else None
-        return isinstance(called, FunctionType) and called is not function and never_ends(called)
+    if isinstance(defined, ast.Lambda) and isinstance(function, FunctionType):
+        return _gives_endless(function, defined.body)
     if not isinstance(defined, ast.FunctionDef):
         return False
     leaves = any(isinstance(each, ast.Return | ast.Raise) for each in own_nodes(defined.body))
     loops = [each for each in defined.body if isinstance(each, ast.While) and _is_true(each.test)]
     return not leaves and any(_yields(loop) and not _breaks(loop.body) for loop in loops)
+
+
+def _gives_endless(function: FunctionType, body: ast.expr) -> bool:
+    """Return whether what a lambda only calls, or names, never ends: a function, or Keras' iterator of pictures."""
+    named = body.func if isinstance(body, ast.Call) else body
+    if not isinstance(named, ast.Name):
+        return False
+    known = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+    value, code = known.get(named.id), function.__code__
+    if isinstance(body, ast.Call):
+        return isinstance(value, FunctionType) and value is not function and never_ends(value)
+    return (*code.co_names, *code.co_freevars) == (named.id,) and _goes_round(value)  # else it is another lambda's text
+
+
+def _goes_round(value: Any) -> bool:
+    """Return whether it is such an iterator of Keras 2 or 3, which goes on to the next epoch by itself."""
+    kinds = [sys.modules[name].Iterator for name in _OF_PICTURES if name in sys.modules]
+    own = ("__iter__", "__next__", "_flow_index")
+    return any(
+        isinstance(value, kind) and all(getattr(type(value), name) is getattr(kind, name) for name in own)
+        for kind in kinds
+    )
 
 
 def _is_true(test: ast.expr) -> bool:

@@ -50,11 +50,12 @@ def steps_a_call(model: Any) -> int:
 @contextmanager
 def one_step_a_call(model: Any) -> Iterator[None]:
     """Have a method for one batch take it alone; that of Keras 2 would take as many as a call of `fit` does."""
-    before, model._steps_per_execution = model._steps_per_execution, None
+    before = model._steps_per_execution
+    vars(model)["_steps_per_execution"] = None  # set as an attribute, it would become one of the weights
     try:
         yield
     finally:
-        model._steps_per_execution = before
+        vars(model)["_steps_per_execution"] = before
 
 
 def is_tuned(model: Any) -> bool:

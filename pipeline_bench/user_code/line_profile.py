@@ -26,6 +26,10 @@ class LineCost(NamedTuple):
     place: Location
     share: float
     """Of the whole function's time, 0 to 1."""
+    runs: float | None = None
+    """How often it runs in a call of the function, on average; None where that is not counted."""
+    run_ns: float | None = None
+    """How long each time."""
 
 
 class LineCosts(NamedTuple):
@@ -35,6 +39,8 @@ class LineCosts(NamedTuple):
     """Without what is spent in followed lines of the functions that they call."""
     whole: list[LineCost]
     """With it."""
+    calls: int
+    """Of the function, during which they were counted."""
 
 
 class Tracer:
@@ -44,6 +50,9 @@ class Tracer:
         """Charge lines of the files that `follows` is true of."""
         self.own: Counter[Line] = Counter()
         self.whole: Counter[Line] = Counter()
+        self._begun: Counter[tuple[Line, int]] = Counter()
+        """How often each line was entered, by the place of the instruction: what is in brackets over several lines
+        comes back to the first of them."""
         self._outside_ns = 0
         self._follows = follows
         self._at: Line | None = None
@@ -54,6 +63,10 @@ class Tracer:
     def total_ns(self) -> int:
         """All time between `begin` and `end`, also that in which no followed line was under way."""
         return self.own.total() + self._outside_ns
+
+    def runs(self, line: Line) -> int:
+        """Return how often a line ran, once at least."""
+        return max((count for (each, _), count in self._begun.items() if each == line), default=1)
 
     def begin(self) -> None:
         """Begin to count time, with no line under way."""
@@ -78,7 +91,9 @@ class Tracer:
             self._charge(self._callers[-1] if self._callers else None)
             del self._callers[-1:]
         else:
-            self._charge((frame.f_code.co_filename, frame.f_lineno))
+            line = frame.f_code.co_filename, frame.f_lineno
+            self._charge(line)
+            self._begun[line, frame.f_lasti] += 1
         return self._line
 
     def _charge(self, now: Line | None) -> None:
@@ -190,13 +205,19 @@ def line_costs(
         follow: has the lines followed in the block, where they run; of one thread at a time.
     """
     tracer = Tracer(functools.lru_cache(maxsize=None)(follows))
-    end_s = time.monotonic() + seconds
+    end_s, calls = time.monotonic() + seconds, 0
     with follow(tracer), pools_in_this_thread():
         while True:
             function()
+            calls += 1
             if time.monotonic() >= end_s:
                 break
-    return LineCosts(shares(tracer.own, tracer.total_ns), shares(tracer.whole, tracer.total_ns))
+    own = []
+    for each in shares(tracer.own, tracer.total_ns):
+        line = each.place.file, each.place.line
+        runs = tracer.runs(line)
+        own.append(each._replace(runs=runs / calls, run_ns=tracer.own[line] / runs))
+    return LineCosts(own, shares(tracer.whole, tracer.total_ns), calls)
 
 
 def is_whole_function(place: Location) -> bool:

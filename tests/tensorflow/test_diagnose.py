@@ -219,6 +219,7 @@ def test_the_files_of_the_pipelines_own_cache_are_not_touched(diagnose: Diagnose
 
 
 @pytest.mark.usefixtures("briefly")
+@pytest.mark.slow
 def test_a_dataset_that_goes_elsewhere_still_finds_its_model_and_one_file_runs_once(
     diagnose: Diagnose, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def cut(address: str, mode: Literal["OFF", "DYNAMIC"], stage: int = READ) -> Dis
     return DistributeToService(stage=stage, dispatcher=address, processing_mode=mode)
 
 
+@pytest.mark.slow
 def test_several_workers_give_each_sample_once_and_never_all_of_them_each(
     fork_server: TrialServer, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from tests.tensorflow.conftest import RunScenario
 from tests.trials import alone, without_ceilings
 
 SMALL: dict[str, Any] = {"source": {"batch_size": 16, "features": 32}, "model": {"hidden_widths": [16]}}
-STALL_S = 3.0
+STALL_S = 2.0
 
 DIES = {
     "raise": "planted: the reader met a record it cannot read",

@@ -143,6 +143,7 @@ def test_a_loops_ceiling_is_the_loop_without_an_input(
     assert record.steps.wait_ns is None
 
 
+@pytest.mark.slow
 def test_a_shuffled_dataset_has_the_same_order_in_keras_which_makes_an_iterator_of_its_own(
     run_scenario: RunScenario, tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ def test_a_program_that_is_killed_ends_its_trial_as_failed_and_the_next_goes_on(
     assert records["good"].status == "ok"
 
 
+@pytest.mark.slow
 def test_an_input_that_stalls_is_named_with_its_empty_queue_and_no_program_is_left(run_scenario: RunScenario) -> None:
     scenario = variants(
         {"name": "native", "backend": "fifo_queue", **NATIVE},

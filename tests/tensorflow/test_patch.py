@@ -27,7 +27,7 @@ from pipeline_bench.model.edits import (
 )
 from pipeline_bench.model.function_edits import DivideMap, ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import Inspection
-from pipeline_bench.tfdata import composing, rebuild, splitting
+from pipeline_bench.tfdata import composing, describe, rebuild, splitting
 from pipeline_bench.tfdata.recipe import Recipe
 from tests.tensorflow import recorded
 from tests.unit.diagnosis.recorded import patched
@@ -531,6 +531,59 @@ def test_a_function_in_which_one_sample_may_decide_for_others_gets_samples(
     file = tmp_path / "branches.py"
     file.write_text(BRANCHES.format(function))
     assert on_batches_of(file) == on_batches
+
+
+LAYERS = """
+import keras
+import tensorflow as tf
+
+seeds, random = keras.random.SeedGenerator(3), keras.random
+layers = keras.layers
+flip = layers.RandomFlip("horizontal")
+both = keras.Sequential([flip, keras.Sequential([layers.RandomContrast(0.2)])])
+crop = keras.Sequential([flip, layers.RandomCrop(4, 4)])
+
+def one_mean(x):
+    return x + tf.reduce_mean(random.uniform(tf.shape(x)[:-3] if x.shape.rank == 4 else [1], seed=seeds))
+
+def make_dataset():
+    rows = tf.data.Dataset.from_tensor_slices((tf.random.uniform([99, 8, 8, 3], seed=1), tf.range(99)))
+    return rows.map(lambda x, y: ({}, y)).batch(8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("drawn", "on_batches"),
+    [
+        ("flip(x, training=True)", "as-is"),
+        ("both(x, training=True)", "as-is"),  # though single samples have built it
+        ("crop(x, training=True)", "not"),  # at one place for all pictures
+        ("flip(x, training=True) / tf.reduce_max(x)", "not"),
+        ("flip(x, training=True) + one_mean(x)", "not"),
+        ("x * random.uniform([3], seed=seeds)", "not"),
+        ("x + tf.random.uniform([])", None),
+    ],
+)
+def test_what_draws_gets_batches_only_if_it_draws_for_each_row(
+    drawn: str, on_batches: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "layers.py"
+    file.write_text(LAYERS.format(drawn))
+    assert on_batches_of(file) == on_batches
+
+
+def test_a_sequential_that_single_samples_have_built_takes_batches_in_a_trial(tmp_path: Path) -> None:
+    file = tmp_path / "layers.py"
+    file.write_text(LAYERS.format("both(x, training=True)"))
+    recipe = recorded.recipe("make_dataset", file=file)
+    of_map, batch = recipe.stages[1:]
+    (seeds, *_) = describe.seed_states(recipe.calls[of_map.id].result)
+    before = seeds.numpy().tolist()
+    composing.with_batches(recipe, recipe.stages)
+    assert seeds.numpy().tolist() == before
+    dataset = rebuild.rebuild(recipe, (MoveBefore(stage=batch.id, other=of_map.id),), tmp_path).dataset
+    assert dataset.element_spec == recipe.dataset(batch.id).element_spec
+    assert next(list(numbers) for _, numbers in dataset.as_numpy_iterator()) == list(range(8))
 
 
 PICTURES = "(tf.random.uniform([99, 4, 4, 3], seed=1), tf.range(99) % 3)"

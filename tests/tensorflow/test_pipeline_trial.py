@@ -467,6 +467,7 @@ def test_the_ceiling_fills_no_shuffle_buffer_for_its_one_batch(run_task: RunTask
     assert steps(ceiling) == 25, "the buffer alone would take minutes"
 
 
+@pytest.mark.slow
 def test_a_pipeline_whose_shuffle_takes_minutes_to_fill_is_looked_at_and_measured_with_less_in_it(
     run_task: RunTask,
 ) -> None:

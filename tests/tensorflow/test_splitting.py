@@ -200,6 +200,22 @@ def with_names_of_halves() -> Loader:
     return loader
 
 
+def unrolled(images: Any) -> Any:
+    import tensorflow as tf
+
+    images = images * 2
+    return tf.stack([images[row] * tf.random.uniform([], maxval=9, dtype=tf.int64) for row in range(8)])
+
+
+def test_a_loop_over_rows_that_is_unrolled_is_not_divided() -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(16).batch(8, drop_remainder=True).map(unrolled))
+    of_map = function_of(splitting.with_splits(recipe)[-1])
+    assert of_map.random
+    assert (of_map.row_copies, of_map.fixed_statements, of_map.undivided) == (8, None, "")
+
+
 HELD: dict[str, Any] = {}
 """What has a state."""
 
@@ -276,6 +292,48 @@ def test_the_line_up_to_which_a_function_that_a_call_makes_draws_nothing_is_told
     of_map = found(function)
     assert (of_map.fixed_statements, of_map.undivided) == (2, "")
     assert of_map.fixed_up_to == f"line {line} of test_splitting.py"
+
+
+def test_what_a_lambda_hands_on_passes_both_parts_by(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def made() -> Any:
+        pairs = tf.data.Dataset.range(6).map(lambda x: (x, x * 3)).shuffle(6, seed=1)
+        return pairs.map(lambda x, label: (augments(x, AUGMENT), label)).batch(6)
+
+    recipe = recipe_of(made)
+    of_map = function_of(splitting.with_splits(recipe)[3])
+    assert (of_map.fixed_statements, of_map.undivided) == (2, "")
+    edits = (DivideMap(stage=3, after=1, statements=2), InsertAfter(stage=1, method="cache"))
+    rebuilt = rebuild.rebuild(recipe, edits, tmp_path)
+    (cached,) = rebuilt.caches
+    assert values(cached) == [(x, 2.0 * x, 3 * x) for x in range(6)], "two variables cross"
+    ((drawn, x), label), ((again, _), _) = (next(iter(rebuilt.dataset)) for _ in range(2))
+    assert rebuilt.dataset.element_spec == recipe.dataset(recipe.sink).element_spec
+    assert (x.numpy() * 3).tolist() == label.numpy().tolist()
+    assert drawn.numpy().tolist() != again.numpy().tolist()
+
+
+def floats_of_bytes(x: Any) -> Any:
+    import tensorflow as tf
+
+    picture = tf.cast(tf.fill([4, 4], x), tf.uint8)
+    picture = tf.image.flip_up_down(picture[..., tf.newaxis])
+    scaled = tf.cast(picture, tf.float32) / 255.0
+    return scaled + tf.random.uniform([])
+
+
+def test_the_bytes_that_floats_are_made_of_are_a_smaller_first_part() -> None:
+    of_map = found(floats_of_bytes)
+    assert (of_map.fixed_statements, of_map.fixed_bytes) == (4, 64)
+    assert of_map.fixed_smaller is not None
+    assert (of_map.fixed_smaller.fixed_statements, of_map.fixed_smaller.fixed_bytes) == (3, 16)
+    line = int(of_map.fixed_up_to.split()[1])
+    assert of_map.fixed_smaller.fixed_up_to == f"line {line - 1} of test_splitting.py"
+
+
+def test_a_first_part_that_hands_over_no_less_is_none() -> None:
+    assert found(crops_by_a_tensor).fixed_smaller is None
 
 
 def test_what_a_table_gives_is_kept_and_told_as_read() -> None:

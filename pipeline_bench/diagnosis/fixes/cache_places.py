@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from pipeline_bench.diagnosis import stage_graph
-from pipeline_bench.diagnosis.fixes.cache_size import MIXING
+from pipeline_bench.diagnosis.fixes.cache_size import MIXING, with_part
 from pipeline_bench.model.calls import UNCHANGED
 from pipeline_bench.model.element_flow import never_full
 from pipeline_bench.model.pipeline import Inspection, Stage
@@ -29,19 +29,35 @@ class Movable(NamedTuple):
     """The shuffles and repeats."""
     moved: list[Stage]
 
+    @property
+    def mixes_otherwise(self) -> bool:
+        """Whether a shuffle then gives another order: it no longer holds what a filter that was behind it drops."""
+        shuffled = [each.id for each in self.passed if each.method == "shuffle"]
+        return any(each.method == "filter" and each.id > number for each in self.moved for number in shuffled)
+
 
 class DividedMap(NamedTuple):
     """A random map, the first part of which may run in front of shuffles and repeats, with a cache behind it."""
 
     after: Stage
-    """The last stage of what is the same in each epoch, behind which that part then runs."""
-    passed: list[Stage]
-    """The shuffles and repeats between the two."""
+    """The last stage of what is the same in each epoch, or moves to its end, behind which that part then runs."""
+    way: Movable
+    """The shuffles and repeats between the two, and what moves in front of them as well."""
     stage: Stage
     statements: int
     """How many of its function's statements that part has."""
     function: UserFunction
     """The stage's."""
+
+    @property
+    def smaller(self) -> DividedMap | None:
+        """The same map with a shorter first part that hands over much less; None where it has none."""
+        part = self.function.fixed_smaller
+        if part is None or part.fixed_statements is None:
+            return None
+        stage = with_part(self.stage, part.fixed_statements)
+        assert stage.function is not None
+        return self._replace(stage=stage, statements=part.fixed_statements, function=stage.function)
 
 
 class BatchedSamples(NamedTuple):
@@ -117,9 +133,10 @@ def fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
 def movable(inspection: Inspection, rest: Sequence[Stage]) -> list[Movable]:
     """Return what may move in front of the shuffles and repeats that come behind the fixed part; the fewest first.
 
-    A shuffle moves the same samples in the same order whether they are mapped or not, and a repeat repeats them; what
-    makes more or fewer of them changes what a shuffle has in its buffer, and so may pass a repeat only. What is behind
-    further shuffles and repeats passes these too, once all in front of them has moved.
+    A shuffle moves the same samples in the same order whether they are mapped or not, and a repeat repeats them; a
+    filter changes which of them a shuffle has in its buffer, and so their order. What else makes more or fewer of them
+    may pass a repeat only. What is behind further shuffles and repeats passes these too, once all in front of them has
+    moved.
 
     Args:
         inspection: of the pipeline.
@@ -133,10 +150,13 @@ def movable(inspection: Inspection, rest: Sequence[Stage]) -> list[Movable]:
     moved: list[Stage] = []
     while mixes := list(itertools.takewhile(lambda each: each.method in MIXING, rest)):
         passed = [*passed, *mixes]
-        methods = {"map"} if any(each.method == "shuffle" for each in passed) else _ANY_NUMBER
+        methods = {"map", "filter"} if any(each.method == "shuffle" for each in passed) else _ANY_NUMBER
         more = list(itertools.takewhile(functools.partial(_may_move, methods), rest[len(mixes) :]))
         if not more:
             break
+        maps = list(itertools.takewhile(lambda each: each.method == "map", more))
+        if maps and Movable(passed, more).mixes_otherwise:  # which these alone do not
+            found.append(Movable(passed, [*moved, *maps]))
         moved = [*moved, *more]
         found.append(Movable(passed, moved))
         rest = rest[len(mixes) + len(more) :]
@@ -152,14 +172,17 @@ def divided_map(inspection: Inspection) -> DividedMap | None:
     run = run_of(inspection)
     fixed = fixed_part(inspection, run)
     rest = [each for each in run[len(fixed) :] if each.method not in UNCHANGED]
-    passed = list(itertools.takewhile(lambda each: each.method in MIXING, rest))
-    stage = next(iter(rest[len(passed) :]), None)
+    passed, moved = next(reversed(movable(inspection, rest)), Movable([], []))
+    behind = rest[rest.index(moved[-1]) + 1 :] if moved else rest
+    mixes = list(itertools.takewhile(lambda each: each.method in MIXING, behind))
+    stage = next(iter(behind[len(mixes) :]), None)
     if not fixed or stage is None or stage.method != "map" or stage.anew or inspection.cold:
         return None
     function = stage.function
     if function is None or function.fixed_statements is None:
         return None
-    return DividedMap(fixed[-1], passed, stage, function.fixed_statements, function)
+    way = Movable([*passed, *mixes], moved)
+    return DividedMap([*fixed, *moved][-1], way, stage, function.fixed_statements, function)
 
 
 def mapped_between_shuffles(rest: Sequence[Stage]) -> Stage | None:

@@ -58,6 +58,14 @@ def pass_elements(inspection: Inspection, stage: Stage) -> float | None:
     return inspection.source_bytes / of_one if of_one else None
 
 
+def with_part(stage: Stage, statements: int) -> Stage:
+    """Return a map that can be divided with what is known of the first part that has so many statements."""
+    part = None if stage.function is None else stage.function.fixed_smaller
+    if stage.function is None or part is None or part.fixed_statements != statements:
+        return stage
+    return stage.model_copy(update={"function": stage.function.model_copy(update=dict(part))})
+
+
 def with_fixed_part(inspection: Inspection, stage: Stage) -> Inspection:
     """Return the inspection as if a map that can be divided gave what the first part of its function hands over."""
     fixed_bytes = stage.function.fixed_bytes if stage.function is not None else None
@@ -151,7 +159,7 @@ def price_of_results(calls: Sequence[MemoizableCall], batches: float | None) -> 
     drawn, more = [call.drawn for call in calls], ""
     whose = "its" if len(calls) == 1 else "all" if all(drawn) else "some"
     if any(drawn):
-        more = f", and more with each epoch, as {whose} arguments are drawn anew"
+        more = f", and may take more with each epoch, as {whose} arguments are drawn anew"
     elif None in drawn:
         more = f", and may take more with each epoch: whether {whose} arguments are drawn anew is not known"
     return f"{price([], results_bytes(calls, batches), IN_MEMORY)}{more}; right only if {gives} the same in each epoch"
@@ -177,7 +185,7 @@ def priced(fix: Fix, inspection: Inspection, elements: int, parts: Sequence[Fix]
     stage = last = inspection.stage(fix.kept_stages[0])
     for edit in fix.edits:
         if isinstance(edit, DivideMap):  # what is kept is of the map, though the cache stands in front of it
-            stage = inspection.stage(edit.stage)
+            stage = with_part(inspection.stage(edit.stage), edit.statements)
             inspection = with_fixed_part(inspection, stage)
     cost = inspection.cost(stage.id)
     if cost is None or cost.element_bytes is None or not cost.elements:
@@ -258,7 +266,10 @@ def unread(inspection: Inspection) -> str:
     "" where its batches are not counted, or those of a pass are: `Inspection.once` decides then.
     """
     training = inspection.training
-    if training is None or training.in_loop or training.steps is None or inspection.pass_elements is not None:
+    taken = None if training is None else training.steps if training.pass_steps is None else training.pass_steps
+    if training is None or training.in_loop or taken is None or inspection.pass_elements is not None:
         return ""
-    batches = units.count(training.steps, "batch", "batches")
+    batches = units.count(taken, "batch", "batches")
+    if training.pass_steps is not None:
+        return f"; of use only if a pass over the data ends within the {batches} that the loop takes of each iterator"
     return f"; of use only if a pass over the data has fewer than the {batches} of the training"

@@ -9,7 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pipeline_bench.analysis.thresholds import WORTH_A_TRY
 from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes import Context, cache_places, could_save, fix, kind, short
-from pipeline_bench.diagnosis.fixes.cache_places import BatchedSamples, Movable, fixed_part, never_full_caches, run_of
+from pipeline_bench.diagnosis.fixes.cache_places import (
+    BatchedSamples,
+    DividedMap,
+    Movable,
+    fixed_part,
+    never_full_caches,
+    run_of,
+)
 from pipeline_bench.diagnosis.fixes.cache_size import (
     IN_MEMORY,
     batch_bytes_of,
@@ -83,19 +90,37 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
 @kind(saving=0.85, blocker=_cache_blocker, has_price=True)
 def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
-    """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
+    """Keep what a map computes before it draws random numbers: two maps, and a cache between them.
+
+    Where memory has no room for that, also what it has a statement or more before: of a picture bytes and not floats.
+    """
     found = cache_places.divided_map(inspection)
-    given = inspection if found is None else with_fixed_part(inspection, found.stage)
-    if found is None or not _has_room(given, context, found.passed, found.stage):
+    if found is None:
         return
-    after, stage, named = found.after, found.stage, short(found.stage)
+    smaller, label = found.smaller, found.stage.label
+    yield from _cached_within(inspection, context, found, f"cache within {label}", "before it draws random numbers")
+    if smaller is not None and not _fits(inspection, context, found) and _fits(inspection, context, smaller):
+        until = f"up to {smaller.function.fixed_up_to}"
+        yield from _cached_within(inspection, context, smaller, f"cache {IN_MEMORY} within {label}", until)
+
+
+def _fits(inspection: Inspection, context: Context, found: DividedMap) -> bool:
+    return fits(size_bytes_of(with_fixed_part(inspection, found.stage), found.stage), context)
+
+
+def _cached_within(inspection: Inspection, context: Context, found: DividedMap, name: str, until: str) -> Iterator[Fix]:
+    """Yield a cache of what the first part of a divided map gives, where memory has room for the shuffles behind it."""
+    after, way, stage, given = found.after, found.way, found.stage, with_fixed_part(inspection, found.stage)
+    if not _has_room(given, context, way.passed, stage):
+        return
     out = _left_out(inspection, never_full_caches(inspection))
     where, arguments = _place(size_bytes_of(given, stage), context)
     above = stage_graph.upstream(inspection, after)
     yield fix(
-        f"cache within {stage.label}",
-        f"Keep {where} what {named} computes before it draws random numbers, in a map of its own",
+        name,
+        f"Keep {where} what {short(stage)} computes {until}, in a map of its own",
         *out,
+        *(MoveBefore(stage=each.id, other=way.passed[0].id) for each in way.moved),
         DivideMap(
             stage=stage.id,
             after=after.id,
@@ -104,9 +129,9 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
             up_to=found.function.fixed_up_to,
         ),
         InsertAfter(stage=after.id, method="cache", arguments=arguments),
-        stages=inspection.measured(each.id for each in (*above, stage)),
-        reorders=_keeps_one_order(inspection, above, _behind(inspection, after)),
-        caveat=_price(given, above, stage, where, found.passed) + beside(given, after, out) + unread(given),
+        stages=inspection.measured(each.id for each in (*above, stage) if each not in way.passed),
+        reorders=_gives_another_order(inspection, after, way),
+        caveat=_price(given, above, stage, where, way.passed) + beside(given, after, out) + unread(given),
     )
 
 
@@ -230,9 +255,7 @@ def _cached(
         *edits,
         InsertAfter(stage=stage.id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in above if each not in passed),
-        # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
-        reorders=_keeps_one_order(inspection, above, (*_behind(inspection, stage), *passed))
-        or any(each.id in moved and each.method == "interleave" for each in above),
+        reorders=_gives_another_order(inspection, stage, Movable([*passed], [e for e in above if e.id in moved])),
         caveat=_price(inspection, above, stage, where, passed)
         + order_caveat(inspection, stage, passed)
         + beside(inspection, stage, edits)
@@ -298,7 +321,7 @@ def _longest_way(inspection: Inspection, context: Context, rest: list[Stage]) ->
     for way in reversed(cache_places.movable(inspection, rest)):
         on_way = rest[: rest.index(way.moved[-1]) + 1]
         is_one_branch = all(len(stage_graph.consumers(inspection, each)) == 1 for each in on_way)
-        if is_one_branch and _has_room(inspection, context, way.passed, way.moved[-1]):
+        if is_one_branch and not way.mixes_otherwise and _has_room(inspection, context, way.passed, way.moved[-1]):
             return way
     return Movable([], [])
 
@@ -341,6 +364,14 @@ def _has_room(inspection: Inspection, context: Context, passed: Sequence[Stage],
     """Return whether memory has room for shuffles that a cache of what `stage` gives moves in front of."""
     where, _ = _place(size_bytes_of(inspection, stage), context)
     return fits(shuffled_bytes(inspection, where, passed, stage), context)
+
+
+def _gives_another_order(inspection: Inspection, stage: Stage, way: Movable) -> bool:
+    """Return whether a cache behind a stage may change the order of the samples, once all has moved as `way` says."""
+    above, behind = stage_graph.upstream(inspection, stage), (*_behind(inspection, stage), *way.passed)
+    # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
+    begins_early = any(each.method == "interleave" for each in way.moved)
+    return begins_early or way.mixes_otherwise or _keeps_one_order(inspection, above, behind)
 
 
 def _keeps_one_order(inspection: Inspection, above: Sequence[Stage], behind: Iterable[Stage]) -> bool:

@@ -62,12 +62,13 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _on_batches(maps: Sequence[Stage]) -> list[Edit] | None:
     """Return what else has to change so that maps take whole batches; None where one of them cannot.
 
-    One random draw for a whole batch is not one for each sample, and no check of the values can show it.
+    One random draw for a whole batch is not one for each sample, and no check of the values can show it: what draws is
+    known to do so for each row.
     """
     changes: list[Edit] = []
     for stage in maps:
         function = stage.function
-        if function is None or stage.draws or function.on_batches == "not":
+        if function is None or function.on_batches == "not" or (stage.draws and function.on_batches is None):
             return None
         if function.on_batches == "vectorized-map":
             changes.append(Vectorize(stage=stage.id))
@@ -77,9 +78,15 @@ def _on_batches(maps: Sequence[Stage]) -> list[Edit] | None:
 
 
 def by_itself(maps: Sequence[Stage]) -> str:
-    """Return what must be so of functions in Python, into which nothing looks."""
+    """Return what must be so of functions in Python, into which nothing looks, and of those that draw."""
     python = [stage for stage in maps if stage.function is not None and stage.function.python]
-    return f"right only if {_names(python)} treats each sample of a batch as a single sample" if python else ""
+    drawing = [stage for stage in maps if stage.draws]
+    notes = [f"right only if {_names(python)} treats each sample of a batch as a single sample"] * bool(python)
+    notes += [
+        f"which sample gets which random numbers then differs, also with a seed; right only if no other code gives "
+        f"single samples to a keras.Sequential that {_names(drawing)} calls"
+    ] * bool(drawing)
+    return "; ".join(notes)
 
 
 def _names(maps: Sequence[Stage]) -> str:

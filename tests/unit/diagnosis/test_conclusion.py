@@ -93,6 +93,39 @@ def test_python_that_draws_or_goes_on_from_a_state_is_to_be_split() -> None:
     assert "map(load), train.py:11, gives something else at each call for the same element, so nothing after" in text
 
 
+def test_python_that_draws_on_several_threads_is_to_leave_python_first() -> None:
+    """That all of it is to be kept, with the bound of all that it does, was said of what only changes at random."""
+    looked = with_stage(augmented(random=False), 1, function=function("load", draws_in_python=True))
+    several = with_stage(looked, 1, arguments={"num_parallel_calls": -1})
+    first, second = idea_bounds.ideas(several, 1, 25.0, None, 1.0)
+    assert first.startswith("map(load), train.py:11, runs Python, of which one call at a time computes")
+    assert first.endswith("a batch would be at most 5.00× as fast.")
+    (alone,) = idea_bounds.ideas(looked, 1, 25.0, None, 1.0)
+    assert alone == second
+    assert second.endswith("later epochs then compute only the rest.")
+
+
+@pytest.mark.parametrize(
+    ("kept", "behind", "fixed_share", "told"),
+    [
+        (row(tensor("string"), tensor("int64")), False, None, True),
+        (tensor("uint8", None, None, 3), False, None, False),
+        (tensor("uint8", None, None, 3), False, 0.9, True),
+        (None, False, None, False),
+        (tensor("string"), True, 0.9, False),
+    ],
+)
+def test_a_cache_of_records_leaves_a_random_map_behind_it_to_be_divided(
+    kept: Element | None, behind: bool, fixed_share: float | None, told: bool
+) -> None:
+    cache, load = stage(1, "cache", 0), function("load", random=True).model_copy(update={"fixed_share": fixed_share})
+    cache = cache.model_copy(update={"element": kept})
+    last = (stage(2, "map", 1, of=load), stage(3, "cache" if behind else "batch", 2))
+    looked = inspection((stage(0, "list_files"), cache, *last), (cost(0, 0.1), cost(1, 0.1), cost(2, 20.0), cost(3, 1)))
+    texts = idea_bounds.ideas(looked, 1, 21.2, None, 1.0)
+    assert ["draws random numbers, so nothing after it can be cached" in each for each in texts] == [True] * told
+
+
 def of_pictures(*methods: str, passes: int | None = None, **buffer: Any) -> Inspection:
     """10,000 batches of 32 pictures of 150 kB, 48 GB, through these stages of one element a picture."""
     stages = (
@@ -415,6 +448,36 @@ def test_rows_of_a_batch_that_a_map_goes_over_in_a_loop_are_to_be_computed_at_on
     assert [each.split("goes over the rows")[0] for each in texts] == ["map(spectra), train.py:12, "] * told
 
 
+def test_rows_of_a_batch_that_have_ops_of_their_own_are_to_be_computed_at_once() -> None:
+    stages = (stage(0, "range"), stage(1, "batch", 0), stage(2, "map", 1, of=function("cutmix", random=True)))
+    looked = inspection(stages, (cost(0, 0.1), cost(1, 0.2), cost(2, 20.0)))
+    assert not any("copies" in each for each in idea_bounds.ideas(looked, 1, 21.0, 2.0, 1.0))
+    (*_, text) = idea_bounds.ideas(with_function(looked, 2, row_copies=32), 1, 21.0, 2.0, 1.0)
+    assert "train.py:12, goes over the rows of a batch in a loop of Python's, which is unrolled into 32 copies" in text
+    assert "vectorized_map" not in text, "it takes no slices of drawn sizes"
+
+
+@pytest.mark.parametrize(
+    ("name", "applied_ms", "random", "told"),
+    [
+        ("map_and_batch", 20.0, False, True),
+        ("shuffle_and_repeat", 0.1, False, True),  # the map moves in front of it
+        ("shuffle_and_repeat", 0.1, True, False),
+        ("own_function", 20.0, False, False),
+    ],
+)
+def test_two_calls_in_one_are_to_be_written_as_two(name: str, applied_ms: float, random: bool, told: bool) -> None:
+    stages = (
+        stage(0, "list_files", shuffle=False),
+        stage(1, "apply", 0, of=function(name)),
+        stage(2, "map", 1, of=function("load", random=random)),
+    )
+    looked = inspection(stages, (cost(0, 0.1), cost(1, applied_ms), cost(2, 20.0)))
+    texts = idea_bounds.ideas(looked, 1, 20.1 + applied_ms, 2.0, 1.0)
+    found = [each.partition(" is two calls in one: ")[0] for each in texts if "two calls" in each]
+    assert found == [f"apply({name}), train.py:11,"] * told
+
+
 @pytest.mark.parametrize(("second", "told"), [("from_tensor_slices", True), ("TFRecordDataset", False)])
 def test_arrays_whose_rows_a_zip_puts_together_are_to_be_cut_in_one_call(second: str, told: bool) -> None:
     stages = (
@@ -556,11 +619,14 @@ def test_of_a_pydataset_that_draws_the_costly_line_is_to_be_kept_and_the_gain_ha
     assert "random" not in steady
 
 
-def test_a_pipeline_that_is_made_anew_for_each_pass_is_to_be_made_once() -> None:
+def test_a_pipeline_or_an_iterator_that_is_made_anew_for_each_pass_is_to_be_made_once() -> None:
     looked = augmented(random=False)
     stages = tuple(each.model_copy(update={"anew": True}) for each in looked.stages)
     (text,) = idea_bounds.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, None, 1.0)
     assert "make it once, before the loop, with a cache() behind batch, train.py:12" in text
+    training = ScriptTraining(line="train.py:9", pass_steps=20, leaves_passes=True)
+    (text,) = idea_bounds.ideas(looked.model_copy(update={"training": training}), 1, 25.0, None, 1.0)
+    assert "iter(dataset.repeat()), and take next(batches) in it, with a cache() behind batch, train.py:12" in text
     made = (stage(0, "range"), stage(1, "shuffle", 0), stage(2, "batch", 1))
     stages = tuple(each.model_copy(update={"anew": True}) for each in made)
     numbers = inspection(stages, (cost(0, 10.0), cost(1, 0.1), cost(2, 0.1)))

@@ -30,7 +30,7 @@ from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import DivideMap, ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import INFINITE, Inspection, ScriptTraining, Stage
 from pipeline_bench.model.service_edits import DistributeToService
-from pipeline_bench.model.user_function import UserFunction
+from pipeline_bench.model.user_function import FixedPart, UserFunction
 from pipeline_bench.text import units
 from tests.unit.diagnoses import row, tensor
 from tests.unit.diagnosis.simulated import (
@@ -148,6 +148,8 @@ def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
         ("batch_before_map", (source(), mapped(1, on_batches="not"), stage(2, "batch", 1)), False),
         ("batch_before_map", (source(), mapped(1, python=True), stage(2, "batch", 1)), True),
         ("batch_before_map", (source(), mapped(1, draws_in_python=True), stage(2, "batch", 1)), False),
+        ("batch_before_map", (source(), mapped(1, random=True, on_batches="as-is"), stage(2, "batch", 1)), True),
+        ("batch_before_map", (source(), mapped(1, random=True, on_batches="not"), stage(2, "batch", 1)), False),
         ("batch_before_map", (source(), mapped(1, on_batches="as-is"), stage(2, "ragged_batch", 1)), True),
         ("batch_before_map", (source(), mapped(1), stage(2, "padded_batch", 1)), False),
         ("superfluous", (source(), stage(1, "batch", 0, drop_remainder=True), stage(2, "unbatch", 1)), False),
@@ -227,14 +229,22 @@ def test_a_stateless_map_that_tf_data_does_not_parallelise_keeps_its_order() -> 
                 (MoveBefore(stage=2, other=1), MoveBefore(stage=3, other=1), InsertAfter(stage=3, method="cache")),
             ],
         ),
-        (  # which stay behind a shuffle, as a filter does
+        (  # which stay behind a shuffle
             "cache",
             (source("list_files"), stage(1, "shuffle", 0), stage(2, "flat_map", 1, of=function("read"))),
             [(InsertAfter(stage=0, method="cache"),)],
         ),
-        (
+        (  # a filter does not, unless it draws
             "cache",
             (source(), stage(1, "shuffle", 0), stage(2, "repeat", 1), stage(3, "filter", 2, of=function("usable"))),
+            [
+                (InsertAfter(stage=0, method="cache"),),
+                (MoveBefore(stage=3, other=1), InsertAfter(stage=3, method="cache")),
+            ],
+        ),
+        (
+            "cache",
+            (source(), stage(1, "shuffle", 0), stage(2, "filter", 1, of=function("some", random=True))),
             [(InsertAfter(stage=0, method="cache"),)],
         ),
         (  # and what is random behind a repeat
@@ -443,6 +453,10 @@ def augmented() -> tuple[Stage, ...]:
         (ScriptTraining(line="train.py:9", steps=101), True, True),
         (ScriptTraining(line="train.py:9", never_reads_again=True), False, False),
         (ScriptTraining(line="train.py:9", never_reads_again=True), True, True),
+        (ScriptTraining(line="train.py:9", never_reads_again=True, steps=101), False, False),
+        (ScriptTraining(line="train.py:9", pass_steps=20, leaves_passes=True), False, False),
+        (ScriptTraining(line="train.py:9", pass_steps=20, leaves_passes=True), True, False),
+        (ScriptTraining(line="train.py:9", pass_steps=20), True, True),
         (None, False, True),
     ],
 )
@@ -455,10 +469,10 @@ def test_no_cache_is_tried_for_a_single_epoch(training: ScriptTraining | None, r
     assert {attempt.outcome for attempt in caches} == {"pending" if is_tried else "not-tried"}
     if not is_tried:
         once = "the fit passes over its data once"
-        if training is not None and training.never_reads_again:
-            once = (
-                "the script's loop passes over its data once, has another dataset in each pass, or ends each pass early"
-            )
+        if training is not None and training.leaves_passes:
+            once = "the script's loop leaves each pass before its end, where a cache would be full"
+        elif training is not None and training.never_reads_again:
+            once = "the script's loop passes over its data once, or has another dataset in each pass"
         elif training is not None and training.epochs is None:
             once = "the script's loop ends within its first pass over the data"
         assert reason(found, "cache") == f"{once}, and nothing would be read from a cache."
@@ -1514,6 +1528,55 @@ def test_a_random_map_that_can_be_divided_is_cached_within_behind_what_does_not_
     assert not of_kind(tried(behind_one.model_copy(update={"cold": True})), "cache_within_map")
 
 
+def test_only_where_a_filter_moves_in_front_of_a_shuffle_may_a_cache_change_the_order() -> None:
+    stages = [source(shuffle=False), stage(1, "shuffle", 0), mapped(2, "parse"), stage(3, "repeat", 2)]
+    stages += [stage(4, "filter", 3, of=function("has_boxes")), mapped(5, "decode"), stage(6, "batch", 5)]
+    found = {fix.kept_stages[-1]: fix for fix in of_kind(tried(chain_of(*stages)), "cache")}
+    assert {number: fix.reorders for number, fix in found.items()} == {0: False, 2: False, 5: True}
+    stages[2:4] = [mapped(2, "parse"), stage(3, "prefetch", 2)]  # all in one run of stages
+    found = {fix.kept_stages[-1]: fix for fix in of_kind(tried(chain_of(*stages)), "cache")}
+    assert {number: fix.reorders for number, fix in found.items()} == {0: False, 2: False, 5: True}
+    stages[1:3] = [mapped(1, "parse"), stage(2, "repeat", 1)]
+    repeated = of_kind(tried(chain_of(*stages)), "cache")
+    assert not any(fix.reorders for fix in repeated), "it only passes a repeat"
+
+
+def records(**of_load: Any) -> Inspection:
+    """Records in memory, mixed, parsed, and then a picture of each that is decoded and changed at random."""
+    load = function("load", random=True).model_copy(update={"fixed_statements": 3, "fixed_share": 0.6, **of_load})
+    stages = [source("TFRecordDataset"), stage(1, "cache", 0), stage(2, "repeat", 1), stage(3, "shuffle", 2)]
+    stages += [mapped(4, "parse"), stage(5, "map", 4, of=load), stage(6, "batch", 5)]
+    return inspection(tuple(stages), tuple(cost(each.id, 10.0, elements=32, element_bytes=100) for each in stages))
+
+
+def test_a_map_is_divided_behind_maps_that_move_in_front_of_the_shuffle_too() -> None:
+    (fix,) = of_kind(tried(records()), "cache_within_map")
+    assert fix.edits == (
+        MoveBefore(stage=4, other=2),
+        DivideMap(stage=5, after=4, statements=3),
+        InsertAfter(stage=4, method="cache"),
+    )
+    assert fix.stages == (0, 1, 4, 5)
+    assert not fix.reorders
+
+
+def test_where_memory_has_no_room_for_floats_the_bytes_that_they_are_made_of_are_kept_too() -> None:
+    """100 batches of 32 in a pass: 31 GiB, or 7.8 GiB a statement before."""
+    smaller = FixedPart(fixed_statements=2, fixed_up_to="line 7 of train.py", fixed_bytes=2.5 * 2**20)
+    looked = records(fixed_bytes=10.0 * 2**20, fixed_smaller=smaller).model_copy(update={"pass_elements": 100})
+
+    def kept(free_gib: int) -> list[tuple[int, bool]]:
+        found = of_kind(tried(looked, free_memory_bytes=free_gib * 2.0**30), "cache_within_map")
+        for fix in found:
+            assert cache_size.priced(fix, looked, 3200).because == fix.because
+        inserted = [(fix.edits[-2], fix.edits[-1]) for fix in found]
+        return [(one.statements, bool(other.arguments)) for one, other in inserted]  # type: ignore[union-attr]
+
+    assert kept(free_gib=100) == [(3, False)]
+    assert kept(free_gib=20) == [(2, False)]
+    assert kept(free_gib=5) == []
+
+
 def branches(*of_pictures: Stage) -> Inspection:
     """Masks, pictures, and a zip of the two behind their last stages."""
     behind = of_pictures[-1].id + 1
@@ -1724,6 +1787,13 @@ def test_that_python_treats_each_sample_of_a_batch_by_itself_is_said_to_be_the_u
     stages = (source(), mapped(1, "decode", python=python), stage(2, "batch", 1))
     (fix,) = of_kind(tried(chain_of(*stages)), "batch_before_map")
     assert ("right only if decode treats each sample of a batch as a single sample" in fix.because) == python
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_of_what_draws_on_batches_it_is_said_that_the_numbers_are_others(random: bool) -> None:
+    stages = (source(), mapped(1, "augment", random=random, on_batches="as-is"), stage(2, "batch", 1))
+    (fix,) = of_kind(tried(chain_of(*stages)), "batch_before_map")
+    assert ("which sample gets which random numbers then differs, also with a seed" in fix.because) == random
 
 
 @pytest.mark.parametrize(

@@ -111,10 +111,17 @@ def test_it_is_offered_with_the_memory_that_it_takes(of: Any) -> None:
     assert too_many.reason == "what is kept would take 100 MiB, and memory has room for 94.4 MiB."
 
 
+def test_of_64_bit_floats_that_smaller_ones_hold_it_is_said_what_these_would_take() -> None:
+    """Of volumes of whole numbers, which `get_fdata` of nibabel gives as 64-bit floats."""
+    found = offered(of_generator(CALL.model_copy(update={"singles": True})), free_memory_bytes=99e6)
+    assert found.reason.startswith("what is kept would take 100 MiB, and memory has room for 94.4 MiB; 32-bit floats, ")
+    assert " would take 50.0 MiB (" in found.reason
+
+
 def test_of_arguments_that_are_drawn_the_memory_grows() -> None:
     found = offered(of_py_dataset(CALL.model_copy(update={"drawn": True})))
     assert found.fix.because == (
-        "takes about 100 MiB in memory, and more with each epoch, as its arguments are drawn anew; "
+        "takes about 100 MiB in memory, and may take more with each epoch, as its arguments are drawn anew; "
         "right only if it gives the same in each epoch"
     )
 
@@ -124,8 +131,8 @@ def test_of_arguments_that_are_drawn_the_memory_grows() -> None:
     [
         ([None], ", and may take more with each epoch: whether its arguments are drawn anew is not known"),
         ([False, None], ", and may take more with each epoch: whether some arguments are drawn anew is not known"),
-        ([True, None], ", and more with each epoch, as some arguments are drawn anew"),
-        ([True, True], ", and more with each epoch, as all arguments are drawn anew"),
+        ([True, None], ", and may take more with each epoch, as some arguments are drawn anew"),
+        ([True, True], ", and may take more with each epoch, as all arguments are drawn anew"),
         ([False, False], ""),
     ],
 )
@@ -211,6 +218,50 @@ def test_what_a_costly_line_gives_is_to_be_kept_by_hand_where_a_class_shuffles_b
     assert "in memory or in files; else, as where it changes pictures at random, make it cheaper." in text
     (text,) = ideas_of(looked, free_memory_bytes=99_000.0)
     assert "train.py:10, spends 80 %" in text
+
+
+@pytest.mark.parametrize(("runs", "run_ms", "told"), [(128.0, 0.03, True), (8.0, 5.0, False), (2.0, 0.03, False)])
+def test_a_short_line_that_runs_often_for_a_batch_may_take_all_of_its_rows_at_once(
+    runs: float, run_ms: float, told: bool
+) -> None:
+    looked = with_costly_line(with_function(of_generator(CALL), 0, costliest_runs=runs, costliest_run_ns=run_ms * 1e6))
+    (text,) = idea_bounds.ideas(looked, 4, 10.2, None, 1.0)
+    first = "It runs 128 times a batch: if it takes rows of an array" if told else "If that does the same in every"
+    assert f"spends 80 % of its time in line 7. {first}" in text
+    assert "; else, as where it changes pictures at random, make it cheaper." in text, "whether it draws is not known"
+
+
+def test_ops_of_tensorflow_that_python_runs_one_by_one_belong_in_a_map() -> None:
+    def told(**known: Any) -> list[str]:
+        texts = idea_bounds.ideas(with_function(of_generator(CALL), 0, **known), 4, 10.2, None, 1.0)
+        return [each for each in texts if "ops of TensorFlow's one by one" in each]
+
+    (text,) = told(eager_ops=65.0, eager_share=0.62)
+    assert (
+        "spends 62 % of its time in lines that run ops of TensorFlow's one by one, 65 for a batch. Call these" in text
+    )
+    assert "If that took no time" in text
+    assert told() == told(eager_ops=65.0, eager_share=0.1) == told(eager_ops=2.0, eager_share=0.62) == []
+
+
+@pytest.mark.parametrize("method", ["map", "from_generator"])
+def test_ops_that_python_runs_one_by_one_are_told_of_once(method: str) -> None:
+    def told(**known: Any) -> list[str]:
+        of = function("load", python=True).model_copy(update=known)
+        slow = stage(0, method, of=of, num_parallel_calls=-1) if method == "map" else stage(0, method, of=of)
+        return list(idea_bounds.ideas(inspection((slow,), (cost(0, 10.0),)), 4, 10.2, None, 1.0))
+
+    (text,) = told()
+    assert "one by one" not in text
+    (text,) = told(eager_ops=65.0, eager_share=0.5)
+    assert "with num_parallel_calls" in text
+
+
+def test_a_stage_that_took_longer_alone_than_all_did_still_saves_its_share_at_most() -> None:
+    known = with_function(of_generator(CALL), 0, costliest="line 7", costliest_share=0.5)
+    slower = known.model_copy(update={"costs": (cost(0, 40.0), *known.costs[1:])})
+    (text,) = idea_bounds.ideas(slower, 4, 10.0, None, 1.0)
+    assert "at most 2.00× as fast" in text
 
 
 def test_a_class_that_keeps_what_it_makes_is_not_told_to_keep_it() -> None:
@@ -459,7 +510,8 @@ def test_where_a_file_asks_for_none_what_may_be_none_is_copied(gives: Any) -> No
     source = HEAD + NONE
     made = call_in(source, "read(path)", "path", gives=gives)
     after = rewritten(source, made)
-    assert "def kept_read(path):\n    return read(path)\n" in after
+    within = {"array": "read(path)", "opened": "copy.deepcopy(read(path))"}[gives]
+    assert f"def kept_read(path):\n    return {within}\n" in after
     assert "        x = copy.deepcopy(kept_read(path))\n" in after
     check_kept(source, after, "abc", times=2)
     without = source.replace("        if x is None:\n            continue\n", "")
@@ -521,20 +573,20 @@ def test_assignments_in_a_row_become_a_function_of_their_own() -> None:
         + """\
 @functools.lru_cache(maxsize=None)
 def kept_x(path, size):
-    # The picture.
-    x = load(path, size)  # as it lies there
+    x = load(path, size)
     x = resized(x,
-            size)
+                size)
+    # Its half.
     x = (x[:1] if size
-     else x)
+         else x)  # cut
     return x
 
 
 def batch(path):
     size = SIZE
     if path:
-        # Its half.
-        x = (kept_x(path, size).copy())  # cut
+        # The picture.
+        x = kept_x(path, size).copy()  # as it lies there
         x = Array(x + [1])
     return x
 
@@ -621,6 +673,99 @@ def test_assignments_to_several_variables_become_one_function() -> None:
     kept = "    held = Held(path)\n    x = held.array\n    x = Array([*x, 1])\n    return x\n"
     assert f"def kept_x(path):\n{kept}\n\ndef batch(path):\n    x = kept_x(path).copy()\n    return x\n" in after
     check_kept(source, after, "a", times=1)
+
+
+BETWEEN = """\
+def batch(paths):
+    found, masks = {}, {}
+    for n, path in enumerate(paths):
+        x = load(path)  # as it lies there
+        # The mask.
+        mask = load(path, 2)
+        if len(x) > 1:
+            # Longer.
+            x = x[:1]  # cut
+        else:
+            x = Array(x)
+        if mask:
+            mask = Array(mask)
+        # Stored.
+        found[n,] = Array([*x,
+                           SIZE])  # with its size
+        masks[n,] = mask[:1]
+    return found, masks
+"""
+
+
+def test_what_stands_between_assignments_stays_behind_the_function_and_a_part_of_something_gets_its_result() -> None:
+    source = HEAD + BETWEEN
+    runs = [("x = load(path)  # as it lies there", "SIZE])  # with its size", "x")]
+    runs += [("mask = load(path, 2)", "masks[n,] = mask[:1]", "mask")]
+    known = {"arguments": ("path",), "gives": "array"}
+    made = [assignments_in(source, first, last, variable=name, **known) for first, last, name in runs]
+    after = rewritten(source, *made)
+    assert after.endswith("""\
+@functools.lru_cache(maxsize=None)
+def kept_x(path):
+    x = load(path)
+    if len(x) > 1:
+        # Longer.
+        x = x[:1]  # cut
+    else:
+        x = Array(x)
+    x = Array([*x,
+                       SIZE])
+    return x
+
+
+@functools.lru_cache(maxsize=None)
+def kept_mask(path):
+    mask = load(path, 2)
+    if mask:
+        mask = Array(mask)
+    mask = mask[:1]
+    return mask
+
+
+def batch(paths):
+    found, masks = {}, {}
+    for n, path in enumerate(paths):
+        x = kept_x(path).copy()  # as it lies there
+        # The mask.
+        mask = kept_mask(path).copy()
+        # Stored.
+        found[n,] = x  # with its size
+        masks[n,] = mask
+    return found, masks
+""")
+    check_kept(source, after, "abc", times=6)
+
+
+def test_what_only_a_class_knows_by_its_name_is_named_as_code_outside_of_it_does() -> None:
+    body = "class _Of:\n    __size = 3\n    def __load(self, path):\n        return load(path, self.__size)\n"
+    body += "    def make(self, path):\n        x = self.__load(path)\n        x = Array(x[: self.__size])\n"
+    source = HEAD + body + "        return x\n"
+    known = {"variable": "x", "arguments": ("self", "path", "self.__size"), "owner": "self", "gives": "array"}
+    known["owner_reads"] = ("__size",)
+    made = assignments_in(source, "x = self.__load(path)", "x = Array(x[: self.__size])", **known)
+    after = rewritten(source, made)
+    assert "    x = self._Of__load(path)\n    x = Array(x[: __size])\n" in after
+    assert "        x = kept_x(self, path, self.__size).copy()\n        return x\n" in after
+    one = run(after)["_Of"]()
+    assert one.make("a") == one.make("a") == ["a", 3]
+
+
+def test_rows_that_are_looked_up_in_a_table_of_the_object_are_handed_over_by_the_object() -> None:
+    body = "class Of:\n    def __init__(self):\n        self.table = Array([1])\n    def make(self, path):\n"
+    body += "        rows = self.table[self.table.index(1) :]\n        x = load(path, rows)\n        return x\n"
+    source = HEAD + body
+    known = {"variable": "x", "arguments": ("self", "path"), "owner": "self", "gives": "array"}
+    made = assignments_in(source, "rows = self.table[self.table.index(1) :]", "x = load(path, rows)", **known)
+    after = rewritten(source, made)
+    kept = "    rows = self.table[self.table.index(1) :]\n    x = load(path, rows)\n    return x\n"
+    assert f"def kept_x(self, path):\n{kept}" in after
+    assert "        x = kept_x(self, path).copy()\n        return x\n" in after
+    assert run(after)["Of"]().make("a") == ["a", [1]]
 
 
 def test_one_assignment_that_takes_a_part_of_what_a_call_gives_becomes_a_function() -> None:

@@ -195,8 +195,8 @@ def test_a_lambda_that_only_passes_its_parameters_on_leaves_the_halves_their_nam
         ("def f(x, n=SCALE):\n    a = x\n    return a * n", "lambda x: f(x)", "plain names"),
         ("def f(x, n):\n    n = n + x\n    return n", "lambda x: f(x, 2)", "sets its parameter n anew"),
         ("def f(x, n):\n    a = [n for n in x]\n    return a", "lambda x: f(x, 2)", "sets its parameter n anew"),
-        ("def f(x, n):\n    a = x\n    return a * n", "lambda y: f(y, x)", "its lambda gives it x, which is also"),
-        ("def f(x, n):\n    a = x\n    return a * n", "lambda y: f(y, a)", "its lambda gives it a, which is also"),
+        ("def f(x, n):\n    a = x\n    return a * n", "lambda y: f(y, x)", "its lambda uses x, which is also"),
+        ("def f(x, n):\n    a = x\n    return a * n", "lambda y: f(y, a)", "its lambda uses a, which is also"),
         ("def f(x, n):\n    a = x\n    return a * n", "lambda x: f(x, own.__n)", "uses __n, a private name"),
     ],
 )
@@ -218,6 +218,12 @@ def test_what_a_lambda_gives_has_to_mean_the_same_in_both_halves(source: str, ca
         "lambda x: a.b.f(x)",
         "lambda x: a.b[c](x)",
         "lambda x: (f(x), x)",
+        "lambda x: (f(x),)",
+        "lambda x: (x, f())",
+        "lambda x, y: (y, f(x))",
+        "lambda x, y: (f(x), y + 1)",
+        "lambda x, y: (f(x), g(y))",
+        "lambda x, y: (own.f(x), y)",
         "lambda x: f(x, *more)",
         "lambda x: f(x, **more)",
         "lambda *x: f(*x)",
@@ -237,6 +243,19 @@ def test_a_text_with_the_sign_of_a_comment_is_none() -> None:
     assert map_functions.read("lambda x: f(x, '#')") == map_functions.CalledFunction("f", ("x",), ("x", "'#'"), {})
 
 
+def test_what_a_lambda_hands_on_stands_beside_what_crosses_from_half_to_half() -> None:
+    source = "def f(x, n, flips=True):\n    a = x * n\n    b = a + x\n    return a * b, flips"
+    longest, shorter = ways(source, called="lambda name, p, y: (name, f(p, SIZE), y)")
+    assert longest.mapped(0, "f_fixed") == "lambda name, x, y: (name, *f_fixed(x, n=SIZE), y)"
+    assert longest.mapped(1, "f_random") == "lambda name, a, b, y: (name, f_random(a, b, flips=True), y)"
+    assert shorter.crossing == ("x", "a")
+    (split,) = ways("def f(x):\n    a = x\n    return a", called="lambda p, y: (f(p), y)")
+    assert split.mapped(0, "f_fixed") == "lambda x, y: (f_fixed(x), y)"
+    assert split.mapped(1, "f_random") == "lambda a, y: (f_random(a), y)"
+    with pytest.raises(CannotSplitError, match="its lambda uses a, which is also the name of a variable in it"):
+        ways("def f(x):\n    a = x\n    return a", called="lambda p, a: (f(p), a)")
+
+
 @pytest.mark.parametrize("called", ["lambda p, y: f(label=y, path=p)", "lambda p, y: f(y, path=p)"])
 def test_elements_that_a_lambda_gives_by_name_or_in_another_order_keep_the_order_of_the_map(called: str) -> None:
     """What a map gives is spread over the parameters of the halves by position."""
@@ -253,7 +272,7 @@ def test_a_method_that_a_lambda_calls_gets_its_object_and_what_is_the_same_for_a
     assert split.fixed("f_fixed") == "def f_fixed(self, x, y, n):\n    a = x * n\n    return y, a\n"
     assert split.mapped(0, "self.f_fixed") == "lambda x, y: self.f_fixed(x, y, n=SCALE)"
     assert split.mapped(1, "self.f_random") == "lambda y, a: self.f_random(y, a, flips=False)"
-    with pytest.raises(CannotSplitError, match="its lambda gives it a, which is also"):
+    with pytest.raises(CannotSplitError, match="its lambda uses a, which is also"):
         ways(source, called="lambda p, y: a.f(p, y=y, n=SCALE)", is_method=True)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import dis
 import functools
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -167,6 +168,30 @@ def test_an_instruction_that_sets_one_name_and_loads_a_parameter_loses_none(
     found = [SimpleNamespace(opname=instruction, argval=names)]
     monkeypatch.setattr(dis, "get_instructions", lambda _: found)
     assert generator_call._has_lost(ends.__code__, {"rows": [1]}) is is_lost
+
+
+def test_a_lambda_that_names_an_iterator_of_keras_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Iterator:
+        def __iter__(self) -> Iterator:
+            return self
+
+        def __next__(self) -> Any:
+            return next(self._flow_index())
+
+        def _flow_index(self) -> Any:
+            yield 1
+
+    class OfOnePass(Iterator):
+        def __next__(self) -> int:
+            raise StopIteration
+
+    monkeypatch.setitem(sys.modules, "keras.src.legacy.preprocessing.image", SimpleNamespace(Iterator=Iterator))
+    flow, of_one_pass = Iterator(), OfOnePass()
+    assert generator_call.never_ends(lambda: flow)
+    assert not generator_call.never_ends(lambda: of_one_pass)
+    assert not generator_call.never_ends(lambda: rows)
+    of_two = (lambda: flow, lambda: rows)
+    assert not generator_call.never_ends(of_two[1]), "the first lambda in its text is another"
 
 
 def test_of_a_lambda_the_function_that_it_calls_counts() -> None:

@@ -67,6 +67,20 @@ def test_what_a_library_does_behind_a_call_of_the_users_counts_for_the_line_that
     assert told(profiled(outer)) == {"library.calls_back(inner)": (0.9, 1.0), "library.wait(10)": (0.1, 0.1)}
 
 
+def test_how_often_a_line_runs_in_a_call_is_counted_once_for_what_is_in_brackets_over_several(library: Any) -> None:
+
+    def work() -> None:
+        for _ in range(3):
+            library.wait(
+                10,
+            )
+        library.wait(20)
+
+    runs = {each.place.text: (each.runs, each.run_ns) for each in profiled(work).own}
+    assert runs["library.wait("] == (3, 10)
+    assert runs["library.wait(20)"] == (1, 20)
+
+
 def test_what_passes_between_calls_that_are_followed_counts_for_none(library: Any) -> None:
     tracers: list[Tracer] = []
 
