@@ -71,6 +71,6 @@ def _of_fused_calls(inspection: Inspection, stage: Stage) -> Iterator[Idea]:
         yield Idea(
             (stage.id, *maps),
             f"{stage_graph.subject(stage)} is two calls in one: no cache can stand between them, and no fix moves or "
-            f"changes one of them. Write {calls} in its place, which does the same, and diagnose again: more fixes can "
-            "be tried then.",
+            f"changes one of them. Write {calls} in its place, with its other arguments, and diagnose again: more "
+            "fixes can be tried then.",
         )

@@ -6,19 +6,23 @@ evicted or brought in.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import io
 import mmap
 import os
 import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pipeline_bench.system.processes import io_bytes, open_files
+from pipeline_bench.tfdata import public_api
 
 _PIECE_BYTES = 1 << 20
 _MOST_BYTES = 64 << 20
@@ -28,6 +32,8 @@ _LEAST_BYTES = 4 << 20
 """Less is over before the disk is at its pace."""
 _AT_ONCE = 4
 """Reads at the same time, as a parallel interleave makes them; one alone leaves many disks idle."""
+_PRINTED_BYTES = 4096
+"""In a call; a file of a sample is larger."""
 _FILES_KEPT, _LOOK_EVERY_S = 32, 0.01
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "proc", "sysfs"})
 
@@ -70,6 +76,35 @@ def bytes_read() -> int | None:
     with contextlib.suppress(OSError):
         return io_bytes("rchar")
     return None
+
+
+@contextmanager
+def writing_watched() -> Iterator[Callable[[int], bool]]:
+    """Give what tells whether files were written in the block, in so many calls of the user's code.
+
+    By `open`, or in C, as OpenCV and HDF5 do: more bytes than prints have. Without these where they are not known.
+    """
+    opened: list[object] = []
+
+    def watched(plain: Any) -> Any:
+        def opens(file: Any, mode: str = "r", *given: Any, **options: Any) -> Any:
+            if not {*"wax+"}.isdisjoint(mode):
+                opened.append(file)
+            return plain(file, mode, *given, **options)
+
+        return opens
+
+    def written_bytes() -> int:
+        with contextlib.suppress(OSError):
+            return io_bytes("wchar")
+        return 0
+
+    before = written_bytes()
+    with (
+        public_api.patched(builtins, "open", watched(builtins.open)),
+        public_api.patched(io, "open", watched(io.open)),
+    ):
+        yield lambda calls: bool(opened) or written_bytes() - before > _PRINTED_BYTES * calls
 
 
 def bandwidth(files: Sequence[str]) -> tuple[float | None, str | None]:

@@ -16,6 +16,8 @@ from pipeline_bench.tfdata.recipe import Recipe
 _WHOLE_S = 1.5
 _WHOLE_SHARE = 0.2
 """Of the time for inspecting: what the whole pipeline may run at most."""
+_SPLITS_SHARE = 0.3
+"""Of the time for inspecting: what looking for where a random map can be divided may take, which is traced for that."""
 _STAGES_SHARE = 0.5
 """Of the time for inspecting: what the stages have at least, also where the pipeline's first element took all of it."""
 _PYTHON_SHARE, _GRAPH_SHARE = 0.2, 0.1
@@ -60,7 +62,7 @@ def inspect(
     whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
     inspection, each_ns = pipeline_benchmark.run(whole, inspection, whole_s, folder("run"), alive)
     del whole
-    stages = composing.with_batches(recipe, splitting.with_splits(recipe))
+    stages = composing.with_batches(recipe, splitting.with_splits(recipe, limit_s * _SPLITS_SHARE, alive))
     inspection = inspection.model_copy(update={"stages": stages})
     yield inspection
     if not inspection.files or end_s - time.monotonic() > _DISK_S:

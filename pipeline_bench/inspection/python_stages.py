@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 import inspect
-import io
 import os
 import re
 import sys
@@ -18,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from pipeline_bench import user_code
-from pipeline_bench.inspection import graph_lines
+from pipeline_bench.inspection import disk, graph_lines
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
@@ -85,10 +83,10 @@ def look_into(
     with (
         _callers(sys.modules.get("PIL.Image"), "open") as opening,
         _callers(sys.modules.get("tensorflow.python.pywrap_tfe"), "TFE_Py_FastPathExecute", _computes) as eager,
-        _callers(builtins, "open", _opens_to_write) as writing,
-        _callers(io, "open", _opens_to_write) as writing_by_library,
+        disk.writing_watched() as has_written,
     ):
         lines = line_costs(take, seconds * _PROFILE_SHARE, _is_written, follow)
+        writes_files = has_written(lines.calls)
     alive()
     shares = {(each.place.file, each.place.line): each.share for each in lines.own}
     if ops := sum(eager[line] for line in shares):
@@ -102,7 +100,7 @@ def look_into(
     if own:
         inspection = _with_lines(inspection, number, own)
         yield inspection
-    if taker is None or writing or writing_by_library:  # what stands for another result would be there for good
+    if taker is None or writes_files:  # what stands for another result would be there for good
         return
     places = [(each.place.file, each.place.line) for each in lines.whole if each.share >= memoize.WORTH]
     places += [each for each in opening if each not in places]
@@ -132,10 +130,6 @@ def with_sizes(
     with pools_in_this_thread():
         first, *others = memoize.with_sizes(function.memoizable_calls, taker, batches, seconds, alive)
     yield with_function(inspection, number, memoizable=first, also_memoizable=tuple(others))
-
-
-def _opens_to_write(file: object = None, mode: str = "r", *_: object, **__: object) -> bool:
-    return not {*"wax+"}.isdisjoint(mode)
 
 
 @contextmanager

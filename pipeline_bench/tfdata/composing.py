@@ -170,7 +170,8 @@ def _on_batches(function: Callable[..., Any], known: UserFunction, samples: Any,
     ways: dict[OnBatches, Callable[..., Any]] = {"as-is": function}
     if known.parses_examples:
         ways["parse-example"] = parsing_batches(function)
-    ways["vectorized-map"] = vectorized(function, fallback=False)
+    if not known.random:
+        ways["vectorized-map"] = vectorized(function, fallback=False)
     with contextlib.suppress(Exception), of_any_rank():  # what cannot be batched at all
         batches, wanted = (getattr(each, batch)(_SOME) for each in (samples, mapped))
         for way, changed in ways.items():

@@ -81,7 +81,8 @@ def draws_by_row(function: Any, mapped: Any, element_spec: Any, seeds: Sequence[
     """Return whether a map's function draws for each row of a batch by itself, as for a sample alone.
 
     Each op that draws gives a row of numbers for each row of the batch, as many as for a sample. By the same seeds
-    copies of a sample become different ones, and the same ones whatever the other rows are, and however many.
+    copies of a sample become different ones, and the same ones whatever the other rows are, and however many; and a
+    batch of one sample becomes what the sample alone does: an axis may be another one of a batch.
 
     Args:
         function: of which no op changes a state but the seeds.
@@ -109,13 +110,16 @@ def draws_by_row(function: Any, mapped: Any, element_spec: Any, seeds: Sequence[
             if len(found) < _FEWEST_TRIED or any(len(part) != count for each in found for part in each):
                 return False
             results += found
+        samples = _batches(element_spec, _COPIES, _COPIES).unbatch()
+        one, of_one = (_results(each.map(seeded))[0] for each in (samples, samples.batch(1)))
+        is_same = all(_alike(part, row) for part, (row,) in zip(one, of_one, strict=True))
     except Exception:  # as in `mixes_rows`
         return False
     finally:
         for each, value in zip(seeds, values, strict=True):
             each.assign(value)
     are_different = any(not _alike(part[0], row) for part in results[0] for row in part[1:_COPIES])
-    return are_different and not _differ(results, _COPIES)
+    return are_different and is_same and not _differ(results, _COPIES)
 
 
 def _drawn(dataset: Any) -> list[tuple[str, int, int]]:
@@ -150,9 +154,9 @@ def _results(mapped: Any) -> list[list[npt.NDArray[Any]]]:
 
 
 def _differ(results: Sequence[Sequence[npt.NDArray[Any]]], rows: int) -> bool:
-    """Return whether the first rows of some batches are not the same in all of them."""
-    first, *others = [[part[:rows] for part in each] for each in results]
-    return any(not _alike(*parts) for each in others for parts in zip(first, each, strict=True))
+    """Return whether the first rows of some batches differ from one to another; each by itself, as of ragged ones."""
+    first, *others = [[row for part in each for row in part[:rows]] for each in results]
+    return any(not _alike(*pair) for each in others for pair in zip(first, each, strict=True))
 
 
 def row_copies(dataset: Any) -> int:

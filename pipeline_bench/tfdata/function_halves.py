@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline_bench.tfdata import map_functions, variables
 from pipeline_bench.tfdata.map_functions import CalledFunction
@@ -356,3 +356,20 @@ def _dedented(lines: list[str]) -> str:
 
 def _definition(name: str, parameters: tuple[str, ...], body: str) -> str:
     return f"def {name}({', '.join(parameters)}):\n{textwrap.indent(body, '    ')}"
+
+
+def stays_as_it_is(value: Any) -> bool:
+    """Return whether a value crosses from one map to another as it is: a tensor, or a dict of these."""
+    import tensorflow as tf
+
+    if type(value) is dict:
+        return all(map(stays_as_it_is, value.values()))
+    return isinstance(value, tf.Tensor | tf.RaggedTensor | tf.SparseTensor)
+
+
+def dicts(values: Iterable[Any]) -> Iterator[int]:
+    """Yield the identity of each dict among values, and within these."""
+    for each in values:
+        if isinstance(each, dict):
+            yield id(each)
+            yield from dicts(each.values())

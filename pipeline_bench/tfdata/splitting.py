@@ -8,7 +8,9 @@ with one seed both halves, one after the other, must give bit for bit what the f
 from __future__ import annotations
 
 import linecache
+import math
 import textwrap
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import PurePath
@@ -57,23 +59,44 @@ def halves(function: Any, statements: int, within: str = "") -> tuple[Callable[.
     raise PipelineBenchError(f"the map's function cannot be divided behind {statements} statements")
 
 
-def with_splits(recipe: Recipe) -> tuple[Stage, ...]:
-    """Return the stages, of each random map with what is known of dividing its function; not of one that is cached."""
+InTime = Callable[[Iterable[Split]], Iterator[Split]]
+"""Yields divisions as long as there is time to look at them."""
+
+
+def with_splits(
+    recipe: Recipe, seconds: float = math.inf, alive: Callable[[], None] = lambda: None
+) -> tuple[Stage, ...]:
+    """Return the stages, of each random map with what is known of dividing its function; not of one that is cached.
+
+    Args:
+        recipe: of the pipeline.
+        seconds: no further division is looked at after that time.
+        alive: called before each of them, as a sign of life: it is traced.
+    """
+    end_s = time.monotonic() + seconds
+
+    def in_time(ways: Iterable[Split]) -> Iterator[Split]:
+        for each in ways:
+            alive()
+            if time.monotonic() > end_s:
+                return
+            yield each
+
     caches = [stage for stage in recipe.stages if stage.method in KEEPING]
     cached = upstream(recipe.calls, [before for stage in caches for before in stage.inputs])
     return tuple(
-        stage if stage.id in cached or stage.method != "map" else _with_split(recipe, stage, recipe.calls[stage.id])
+        stage if stage.id in cached or stage.method != "map" else _with_split(recipe, stage, in_time)
         for stage in recipe.stages
     )
 
 
-def _with_split(recipe: Recipe, stage: Stage, call: RecordedCall) -> Stage:
+def _with_split(recipe: Recipe, stage: Stage, in_time: InTime) -> Stage:
     if stage.function is None or not stage.function.random:
         return stage
     if stage.function.row_copies:  # every graph of it takes long to make, and what it does to batches is kept nowhere
         return stage
     try:
-        found = _division(recipe, call)
+        found = _division(recipe, recipe.calls[stage.id], in_time)
     except CannotSplitError as reason:
         found = {"undivided": one_line(str(reason), REASON)}
     except Exception as error:  # of the user's code
@@ -82,7 +105,7 @@ def _with_split(recipe: Recipe, stage: Stage, call: RecordedCall) -> Stage:
     return stage.model_copy(update={"function": function})
 
 
-def _division(recipe: Recipe, call: RecordedCall) -> dict[str, Any]:
+def _division(recipe: Recipe, call: RecordedCall, in_time: InTime) -> dict[str, Any]:
     """Return the fields of a `UserFunction` that say where a random map's function can be divided.
 
     Raises:
@@ -92,7 +115,7 @@ def _division(recipe: Recipe, call: RecordedCall) -> dict[str, Any]:
     _check_names(defined.plain, defined.owner)
     wanted, own = call.result.element_spec, iter(list[Split]())
     try:
-        own = iter(_splits_of(defined, function_halves.splits))
+        own = in_time(_splits_of(defined, function_halves.splits))
         whole, reason = _longest(dataset, wanted, defined, own), ""
     except CannotSplitError as error:
         whole, reason = None, str(error)
@@ -100,7 +123,7 @@ def _division(recipe: Recipe, call: RecordedCall) -> dict[str, Any]:
     of_call = (
         next(map(_ahead, within), 0) if whole is None else whole[0].statements
     )  # which the first drawing one makes
-    ways = iter([each for each in within if _ahead(each) == of_call])
+    ways = in_time([each for each in within if _ahead(each) == of_call])
     try:
         found = _proven(dataset, call.function, defined, *_longest(dataset, wanted, defined, ways))
     except Exception:  # of the user's code, or it is not proven
@@ -150,7 +173,7 @@ def _longest(dataset: Any, wanted: Any, defined: DefinedFunction, ways: Iterable
             reason = f"its two parts fail: {user_code.summary(error)}"
         else:
             return split, part
-    raise CannotSplitError(reason)
+    raise CannotSplitError(reason or "no time was left to trace its parts")
 
 
 def _proven(dataset: Any, whole: Any, defined: DefinedFunction, split: Split, part: UserFunction) -> dict[str, Any]:
@@ -205,29 +228,14 @@ def _fixed_part(
     if does := next((does for does, applies in never.items() if applies), ""):
         raise CannotSplitError(f"its first line {does} already")
     crossing = seen[-1] if handed > 1 else (seen[-1],)  # else a map would spread a tuple that crosses alone
-    if not all(map(_stays_as_it_is, crossing)):
+    if not all(map(function_halves.stays_as_it_is, crossing)):
         raise CannotSplitError("what crosses from its fixed part to its random one is not all tensors")
-    if len({*(dicts := [*_dicts(crossing)])}) < len(dicts):  # behind a map these are two, and a change of one is lost
+    dicts = [*function_halves.dicts(crossing)]
+    if len({*dicts}) < len(dicts):  # behind a map these are two, and a change of one is lost
         raise CannotSplitError("one dict crosses from its fixed part to its random one twice")
     if fixed.map(second).element_spec != wanted:
         raise CannotSplitError("its two parts give other static shapes than the whole")
     return found
-
-
-def _stays_as_it_is(value: Any) -> bool:
-    import tensorflow as tf
-
-    if type(value) is dict:
-        return all(map(_stays_as_it_is, value.values()))
-    return isinstance(value, tf.Tensor | tf.RaggedTensor | tf.SparseTensor)
-
-
-def _dicts(values: Iterable[Any]) -> Iterator[int]:
-    """Yield the identity of each dict among values, and within these."""
-    for each in values:
-        if isinstance(each, dict):
-            yield id(each)
-            yield from _dicts(each.values())
 
 
 def _prove(dataset: Any, whole: Any, first: Callable[..., Any], second: Callable[..., Any]) -> float:

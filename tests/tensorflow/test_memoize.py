@@ -402,6 +402,7 @@ def test_the_line_that_opens_a_picture_is_looked_at_where_another_one_decodes_it
         ("np.save(FILE, x)", 0),
         ("FILE.write_bytes(b'')", 0),
         ("open(FILE, 'a').close()", 0),
+        ("__import__('os').pwrite(__import__('os').open(FILE, 66), bytes(9999), 0)", 0),  # as code in C does
         ("open(__file__).close()", 1),
     ],
 )

@@ -559,6 +559,7 @@ def make_dataset():
         ("both(x, training=True)", "as-is"),  # though single samples have built it
         ("crop(x, training=True)", "not"),  # at one place for all pictures
         ("flip(x, training=True) / tf.reduce_max(x)", "not"),
+        ("flip(x, training=True)[:, ::-1]", "not"),  # of a batch another axis
         ("flip(x, training=True) + one_mean(x)", "not"),
         ("x * random.uniform([3], seed=seeds)", "not"),
         ("x + tf.random.uniform([])", None),

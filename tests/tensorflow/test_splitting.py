@@ -203,8 +203,8 @@ def with_names_of_halves() -> Loader:
 def unrolled(images: Any) -> Any:
     import tensorflow as tf
 
-    images = images * 2
-    return tf.stack([images[row] * tf.random.uniform([], maxval=9, dtype=tf.int64) for row in range(8)])
+    images = tf.cast(images, tf.int32)
+    return tf.stack([images[row] * tf.random.uniform([], maxval=9, dtype=tf.int32) for row in range(8)])
 
 
 def test_a_loop_over_rows_that_is_unrolled_is_not_divided() -> None:
@@ -469,3 +469,21 @@ def test_the_halves_get_what_is_the_same_for_all_elements(function: Callable[[An
     assert sorted(x.numpy()) == list(range(6))
     assert all(0.0 <= more < 1.0 for more in drawn.numpy() - 2.0 * x.numpy())
     assert drawn.numpy().tolist() != again.numpy().tolist()
+
+
+def test_divisions_are_looked_at_as_long_as_there_is_time_with_a_sign_of_life_for_each() -> None:
+    import tensorflow as tf
+
+    recipe, signs = recipe_of(lambda: tf.data.Dataset.range(8).map(unrolled_once)), list[None]()
+    (*_, late) = splitting.with_splits(recipe, -1.0, lambda: signs.append(None))
+    assert function_of(late).undivided == "no time was left to trace its parts"
+    assert signs
+    (*_, in_time) = splitting.with_splits(recipe)
+    assert function_of(in_time).fixed_statements
+
+
+def unrolled_once(number: Any) -> Any:
+    import tensorflow as tf
+
+    image = tf.cast(number, tf.float32) * 2
+    return image + tf.random.uniform([])

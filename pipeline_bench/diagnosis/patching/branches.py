@@ -107,11 +107,8 @@ def check_divided(file: SourceFile, first: cst.Call, chains: Sequence[Chain], li
     Raises:
         CannotPatchError: a dataset has another use, or the map needs what is set between.
     """
-    between, last, name = (
-        check_read_once(file, first, chains, in_arms=True),
-        chains[-1],
-        variable(chains[-1].base) or "",
-    )
+    between, last = check_read_once(file, first, chains, in_arms=True), chains[-1]
+    name = variable(last.base) or ""
     if stored := seen_elsewhere(file, between) - {name}:
         raise CannotPatchError(f"{min(stored)} is set between the two calls")
     check_calls(file, link, between)
