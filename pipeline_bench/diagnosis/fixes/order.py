@@ -83,7 +83,7 @@ def by_itself(maps: Sequence[Stage]) -> str:
     drawing = [stage for stage in maps if stage.draws]
     notes = [f"right only if {_names(python)} treats each sample of a batch as a single sample"] * bool(python)
     notes += [
-        f"which sample gets which random numbers then differs, also with a seed; right only if no other code gives "
+        f"samples then get other random numbers than as written, also with a seed; right only if no other code gives "
         f"single samples to a keras.Sequential that {_names(drawing)} calls"
     ] * bool(drawing)
     return "; ".join(notes)

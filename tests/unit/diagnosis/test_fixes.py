@@ -1793,7 +1793,7 @@ def test_that_python_treats_each_sample_of_a_batch_by_itself_is_said_to_be_the_u
 def test_of_what_draws_on_batches_it_is_said_that_the_numbers_are_others(random: bool) -> None:
     stages = (source(), mapped(1, "augment", random=random, on_batches="as-is"), stage(2, "batch", 1))
     (fix,) = of_kind(tried(chain_of(*stages)), "batch_before_map")
-    assert ("which sample gets which random numbers then differs, also with a seed" in fix.because) == random
+    assert ("samples then get other random numbers than as written, also with a seed" in fix.because) == random
 
 
 @pytest.mark.parametrize(
