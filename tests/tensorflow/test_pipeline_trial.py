@@ -369,10 +369,10 @@ def test_a_file_that_an_earlier_run_has_filled_is_read_where_nothing_before_it_c
     events = run_task("make_kept", "drain", limit_s=0.0)
     assert steps(events) == 25
     assert not any(event.inspection.cold for event in of(Inspected, events))
-    assert not decoded.exists()
+    assert not decoded.read_text()
     edits = (SetArgument(stage=1, argument="num_parallel_calls", value=2),)
     assert steps(run_task("make_kept", "drain", edits=edits)) == 25
-    assert decoded.exists()
+    assert decoded.read_text()
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("train.py.kept*")} == kept
 
 
