@@ -168,7 +168,7 @@ def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[Tria
     if inspection is None or training is None or training.in_loop:
         return None
     cost = inspection.cost(fix.kept_stages[0]) if len(fix.kept_stages) == 1 else None
-    kept, steps = _kept(own), training.steps if training.pass_steps is None else training.pass_steps
+    kept, steps = _kept(own), training.steps_known
     if kept is None or cost is None or not cost.elements or steps is None:
         return None
     ahead = 0.0 if training.pass_steps is None else _ahead(inspection)

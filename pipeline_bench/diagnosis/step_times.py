@@ -207,9 +207,10 @@ def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
     stage = next((each for each in reversed(inspection.stages) if _begins_with(inspection, each, batches)), None)
     if stage is None:
         return None
-    held = min(batches, _held(inspection, stage) or batches) if stage.method == "shuffle" else 0.0
+    whole = _held(inspection, stage) or batches
+    held = min(batches, whole) if stage.method == "shuffle" else 0.0
     if late and about is not None and held:  # what was computed is of a buffer that its input may be too short to fill
-        wait_ms *= held / (_held(inspection, stage) or held)
+        wait_ms *= held / whole
     if wait_ms < BOUND_SHARE * (batches * step_ms + wait_ms):
         return None
     measured = not late and times.in_a_row is not None and times.in_a_row >= 2 * batches

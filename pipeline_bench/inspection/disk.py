@@ -73,8 +73,12 @@ def _open_now() -> list[str]:
 
 def bytes_read() -> int | None:
     """Return the bytes that this process has read by calls so far, from the page cache or not; None if unknown."""
+    return _bytes_of_calls("rchar")
+
+
+def _bytes_of_calls(counter: str) -> int | None:
     with contextlib.suppress(OSError):
-        return io_bytes("rchar")
+        return io_bytes(counter)
     return None
 
 
@@ -95,9 +99,7 @@ def writing_watched() -> Iterator[Callable[[int], bool]]:
         return opens
 
     def written_bytes() -> int:
-        with contextlib.suppress(OSError):
-            return io_bytes("wchar")
-        return 0
+        return _bytes_of_calls("wchar") or 0
 
     before = written_bytes()
     with (

@@ -274,6 +274,11 @@ class ScriptTraining(Data):
     """As `Target.of_loop`, which was taken; None of a loop over one dataset."""
 
     @property
+    def steps_known(self) -> int | None:
+        """Batches that it takes in all, or else of each pass, where its text says either."""
+        return self.steps if self.pass_steps is None else self.pass_steps
+
+    @property
     def once(self) -> bool:
         """Whether the training is known to pass over its data only once."""
         return self.epochs == 1 and not self.in_loop

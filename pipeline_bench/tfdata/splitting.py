@@ -59,7 +59,7 @@ def halves(function: Any, statements: int, within: str = "") -> tuple[Callable[.
     raise PipelineBenchError(f"the map's function cannot be divided behind {statements} statements")
 
 
-InTime = Callable[[Iterable[Split]], Iterator[Split]]
+_InTime = Callable[[Iterable[Split]], Iterator[Split]]
 """Yields divisions as long as there is time to look at them."""
 
 
@@ -90,7 +90,7 @@ def with_splits(
     )
 
 
-def _with_split(recipe: Recipe, stage: Stage, in_time: InTime) -> Stage:
+def _with_split(recipe: Recipe, stage: Stage, in_time: _InTime) -> Stage:
     if stage.function is None or not stage.function.random:
         return stage
     if stage.function.row_copies:  # every graph of it takes long to make, and what it does to batches is kept nowhere
@@ -105,7 +105,7 @@ def _with_split(recipe: Recipe, stage: Stage, in_time: InTime) -> Stage:
     return stage.model_copy(update={"function": function})
 
 
-def _division(recipe: Recipe, call: RecordedCall, in_time: InTime) -> dict[str, Any]:
+def _division(recipe: Recipe, call: RecordedCall, in_time: _InTime) -> dict[str, Any]:
     """Return the fields of a `UserFunction` that say where a random map's function can be divided.
 
     Raises:

@@ -69,23 +69,30 @@ def _set_anew(file: str) -> frozenset[str]:
 
 
 def _stored(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    return (each.id for each in nodes if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load))
+    return (each.id for each in changing(nodes) if isinstance(each, ast.Name))
+
+
+def changing(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield those of some nodes that something is assigned to, or that are deleted."""
+    return (each for each in nodes if not isinstance(getattr(each, "ctx", ast.Load()), ast.Load))
+
+
+def init_methods(nodes: Iterable[ast.AST]) -> list[ast.FunctionDef]:
+    """Return the definitions of `__init__` among some nodes."""
+    return [each for each in nodes if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
 
 
 @functools.lru_cache(maxsize=16)
 def _attributes_set(file: str) -> frozenset[str]:
     """Return the names of the attributes of which a file sets all or a part, but for its object's in an `__init__`."""
     nodes = source_guards.nodes(file)
-    first = [each for each in nodes if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
     own = {
         id(each)
-        for method in first
+        for method in init_methods(nodes)
         for each in ast.walk(method)
         if isinstance(each, ast.Attribute) and method.args.args and is_name(each.value, method.args.args[0].arg)
     }
-    setting = (
-        part for each in nodes if not isinstance(getattr(each, "ctx", ast.Load()), ast.Load) for part in chain(each)
-    )
+    setting = (part for each in changing(nodes) for part in chain(each))
     return frozenset(each.attr for each in setting if isinstance(each, ast.Attribute) and id(each) not in own)
 
 
@@ -223,8 +230,18 @@ def _is_private(node: ast.AST) -> bool:
     """Return whether a name is another one within its class, as ``__read``; the diff names attributes as they are."""
     match node:
         case ast.Name(id=name) | ast.keyword(arg=str(name)):
-            return name.startswith("__") and not name.endswith("__")
+            return _is_private_name(name)
     return False
+
+
+def _is_private_name(name: str) -> bool:
+    return name.startswith("__") and not name.endswith("__")
+
+
+def outside_of(of_class: str, name: str) -> str:
+    """Return the name that an attribute has outside of the class in which it is written: ``_Pictures__read``."""
+    prefix = of_class.lstrip("_")  # Python leaves names as they are in a class of underscores alone
+    return f"_{prefix}{name}" if prefix and _is_private_name(name) else name
 
 
 def is_key(value: Any) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
-from pipeline_bench.user_code.call_keys import chain, is_name
+from pipeline_bench.user_code.call_keys import chain, changing, init_methods, is_name, outside_of
 
 
 class Owner:
@@ -69,21 +69,19 @@ class Owner:
 
         Outside of an `__init__`, nothing is set in it, and no part of it is called or handed on.
         """
-        first = [each for each in self._nodes if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-        of_first = {id(each) for method in first for each in ast.walk(method)}
-        changing = [each for each in self._nodes if not isinstance(getattr(each, "ctx", ast.Load()), ast.Load)]
         calls = [each for each in self._nodes if isinstance(each, ast.Call)]
         lengths = [each.args[0] for each in calls if is_name(each.func, "len") and each.args]
         given = [part for each in calls for part in (each.func, *each.args, *(other.value for other in each.keywords))]
-        changing += [part for part in given if part not in lengths]
-        changed = {id(each) for node in changing for each in chain(node)}
+        used = [*changing(self._nodes), *(part for part in given if part not in lengths)]
+        changed = {id(each) for node in used for each in chain(node)}
         looked_at = {
             id(each.value)
             for each in self._nodes
             if isinstance(each, ast.Subscript | ast.Attribute) and id(each) not in changed
-        } | set(map(id, lengths))
+        }
+        allowed = {*looked_at, *map(id, lengths), *self._of_init}
         places = [each for each in self._nodes if isinstance(each, ast.Attribute) and each.attr == name]
-        return not self._is_computed(name) and all(id(each) in looked_at | of_first for each in places)
+        return not self._is_computed(name) and all(id(each) in allowed for each in places)
 
     def _collects(self, node: ast.AST, name: str, read: dict[str, None], called: dict[str, ast.FunctionDef]) -> bool:
         """Add what a node reads of the object by a name, and the methods that it calls; return whether that is all."""
@@ -117,19 +115,18 @@ class Owner:
         return isinstance(inspect.getattr_static(self._kind, self._named(name), None), property)
 
     def _named(self, name: str) -> str:
-        """Return the name of an attribute as the class has it: ``_Pictures__read`` of ``__read``."""
-        is_private = name.startswith("__") and not name.endswith("__")
-        return f"_{self._kind.__name__.lstrip('_')}{name}" if is_private else name
+        """Return the name of an attribute as the class has it."""
+        return outside_of(self._kind.__name__, name)
 
     def _sets(self, name: str, always: bool) -> bool:
         """Return whether the file sets an attribute of that name, outside of an `__init__` or anywhere."""
-        setting = {
-            id(each)
-            for each in self._nodes
-            if isinstance(each, ast.Attribute) and each.attr == name and not isinstance(each.ctx, ast.Load)
-        }
-        first = [each for each in self._nodes if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-        return bool(setting if always else setting - {id(each) for method in first for each in ast.walk(method)})
+        setting = {id(each) for each in changing(self._nodes) if isinstance(each, ast.Attribute) and each.attr == name}
+        return bool(setting if always else setting - self._of_init)
+
+    @property
+    def _of_init(self) -> set[int]:
+        """What is within an `__init__` of the file, by identity."""
+        return {id(each) for method in init_methods(self._nodes) for each in ast.walk(method)}
 
 
 def _object_of(method: ast.AST) -> str:

@@ -474,16 +474,9 @@ def test_the_halves_get_what_is_the_same_for_all_elements(function: Callable[[An
 def test_divisions_are_looked_at_as_long_as_there_is_time_with_a_sign_of_life_for_each() -> None:
     import tensorflow as tf
 
-    recipe, signs = recipe_of(lambda: tf.data.Dataset.range(8).map(unrolled_once)), list[None]()
+    recipe, signs = recipe_of(lambda: tf.data.Dataset.range(8).map(pair_crosses)), list[None]()
     (*_, late) = splitting.with_splits(recipe, -1.0, lambda: signs.append(None))
     assert function_of(late).undivided == "no time was left to trace its parts"
     assert signs
     (*_, in_time) = splitting.with_splits(recipe)
     assert function_of(in_time).fixed_statements
-
-
-def unrolled_once(number: Any) -> Any:
-    import tensorflow as tf
-
-    image = tf.cast(number, tf.float32) * 2
-    return image + tf.random.uniform([])

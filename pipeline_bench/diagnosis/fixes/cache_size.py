@@ -266,7 +266,7 @@ def unread(inspection: Inspection) -> str:
     "" where its batches are not counted, or those of a pass are: `Inspection.once` decides then.
     """
     training = inspection.training
-    taken = None if training is None else training.steps if training.pass_steps is None else training.pass_steps
+    taken = None if training is None else training.steps_known
     if training is None or training.in_loop or taken is None or inspection.pass_elements is not None:
         return ""
     batches = units.count(taken, "batch", "batches")

@@ -15,6 +15,7 @@ from pipeline_bench.diagnosis.patching.source_file import SourceFile, called_nam
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.text import free_name
 from pipeline_bench.user_code import assignments
+from pipeline_bench.user_code.call_keys import outside_of
 
 _WITH_COPY = ("array", "opened")
 """What a call gives that has a method `copy()`."""
@@ -203,13 +204,14 @@ class _Public(cst.CSTTransformer):
     """Names attributes that are another one within a class as code outside of it does: ``_Pictures__read``."""
 
     def __init__(self, of_class: str) -> None:
-        self._of_class = of_class.lstrip("_")
+        self._of_class = of_class
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        name = original_node.attr.value if isinstance(original_node, cst.Attribute) else ""
-        if not self._of_class or not name.startswith("__") or name.endswith("__"):
+        if not isinstance(original_node, cst.Attribute):
             return updated_node
-        return updated_node.with_changes(attr=cst.Name(f"_{self._of_class}{name}"))
+        own = original_node.attr.value
+        name = outside_of(self._of_class, own)
+        return updated_node if name == own else updated_node.with_changes(attr=cst.Name(name))
 
 
 class _Renamed(cst.CSTTransformer):
