@@ -11,6 +11,7 @@ import contextlib
 import io
 import mmap
 import os
+import re
 import sys
 import sysconfig
 import threading
@@ -35,6 +36,10 @@ _AT_ONCE = 4
 _PRINTED_BYTES = 4096
 """In a call; a file of a sample is larger."""
 _FILES_KEPT, _LOOK_EVERY_S = 32, 0.01
+_NO_FILE_OF_USERS = re.compile(
+    r"^/(dev/(?!shm/)|dev/shm/(psm_|sem\.|torch_)|memfd:|SYSV)|(lock\.mdb|-lock|-shm| \(deleted\))$"
+)
+"""Of what is mapped: devices, memory that processes share, and locks, which who reads LMDB or SQLite writes to."""
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "proc", "sysfs"})
 
 
@@ -87,6 +92,7 @@ def writing_watched() -> Iterator[Callable[[int], bool]]:
     """Give what tells whether files were written in the block, in so many calls of the user's code.
 
     By `open`, or in C, as OpenCV and HDF5 do: more bytes than prints have. Without these where they are not known.
+    Files that are mapped to be written to count as written: what is stored in them goes through no call.
     """
     opened: list[object] = []
 
@@ -106,7 +112,16 @@ def writing_watched() -> Iterator[Callable[[int], bool]]:
         public_api.patched(builtins, "open", watched(builtins.open)),
         public_api.patched(io, "open", watched(io.open)),
     ):
-        yield lambda calls: bool(opened) or written_bytes() - before > _PRINTED_BYTES * calls
+        yield lambda calls: bool(opened) or written_bytes() - before > _PRINTED_BYTES * calls or any(_mapped_to_write())
+
+
+def _mapped_to_write() -> Iterator[str]:
+    """Yield the files that this process has mapped so that what it stores in memory is stored in them."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+            _, access, _, _, inode, *path = line.split(maxsplit=5)
+            if access[1] == "w" and access[3] == "s" and inode != "0" and not _NO_FILE_OF_USERS.search(path[0]):
+                yield path[0]
 
 
 def bandwidth(files: Sequence[str]) -> tuple[float | None, str | None]:

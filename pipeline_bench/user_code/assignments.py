@@ -12,10 +12,13 @@ Those on the left are to one variable, those on the right to several; what assig
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 _LEAVING = (ast.Break, ast.Continue, ast.Raise, ast.Return)
+_SUPPRESSES = re.compile("suppress|ignor|catch", re.IGNORECASE)
+"""In the name of what goes on behind what failed within it."""
 _HANDS_OVER = (ast.Yield, ast.YieldFrom, ast.Await)
 
 
@@ -224,8 +227,19 @@ def _set_by(statement: ast.stmt) -> set[str]:
 
 def _is_tried(statement: ast.stmt, function: ast.AST) -> bool:
     """Return whether a ``try`` is around a statement, behind which it shows what ran before another one failed."""
-    tries = (each for each in ast.walk(function) if isinstance(each, ast.Try))
-    return any(each is statement for outer in tries for each in ast.walk(outer))
+    return any(each is statement for outer in _tries(function) for each in ast.walk(outer))
+
+
+def _tries(function: ast.AST) -> Iterator[ast.Try | ast.TryStar | ast.With | ast.AsyncWith]:
+    """Yield what may go on behind what failed within it: each ``try``, and as ``with contextlib.suppress(…)``."""
+    for each in ast.walk(function):
+        match each:
+            case ast.Try() | ast.TryStar():
+                yield each
+            case ast.With(items=items) | ast.AsyncWith(items=items) if any(
+                _SUPPRESSES.search(ast.unparse(item.context_expr)) for item in items
+            ):
+                yield each
 
 
 def _is_seen_between(name: str, made: str, run: Sequence[ast.stmt], function: ast.AST) -> bool:
@@ -235,10 +249,12 @@ def _is_seen_between(name: str, made: str, run: Sequence[ast.stmt], function: as
     """
     if made != name:
         return _read_beside(name, run, function)
-    tries = [each for each in ast.walk(function) if isinstance(each, ast.Try)]
-    around = [each for each in tries if any(part is run[0] for line in each.body for part in ast.walk(line))]
+    found = [each for each in _tries(function) if any(part is run[0] for line in each.body for part in ast.walk(line))]
+    around = [each for each in found if isinstance(each, ast.Try | ast.TryStar)]
     handlers = [handler.body for each in around for handler in each.handlers]
     if any(not isinstance(body[-1], _LEAVING) and name not in map(variable, body) for body in handlers):
+        return True
+    if len(found) > len(around) and _read_beside(name, run, function):
         return True
     behind = [*(line for body in handlers for line in body), *(line for each in around for line in each.finalbody)]
     names = (each for line in behind for each in ast.walk(line) if isinstance(each, ast.Name))
@@ -246,12 +262,15 @@ def _is_seen_between(name: str, made: str, run: Sequence[ast.stmt], function: as
 
 
 def _read_beside(name: str, run: Sequence[ast.stmt], function: ast.AST) -> bool:
-    """Return whether a function reads a variable outside of some statements."""
+    """Return whether a function reads a variable outside of some statements, as ``x *= 2`` does."""
     inside = {id(each) for statement in run for each in ast.walk(statement)}
+    nodes = [each for each in ast.walk(function) if id(each) not in inside]
+    augmented = {id(each.target) for each in nodes if isinstance(each, ast.AugAssign)}
     return any(
-        isinstance(each, ast.Name) and each.id == name and not isinstance(each.ctx, ast.Store)
-        for each in ast.walk(function)
-        if id(each) not in inside
+        isinstance(each, ast.Name)
+        and each.id == name
+        and (not isinstance(each.ctx, ast.Store) or id(each) in augmented)
+        for each in nodes
     )
 
 

@@ -9,13 +9,15 @@ import ast
 import builtins
 import functools
 import numbers
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+from pipeline_bench import user_code
 from pipeline_bench.user_code import source_guards
 
 _OWN_NAMES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
@@ -24,6 +26,8 @@ _NOT_ALWAYS = (ast.IfExp, ast.BoolOp, ast.Yield, ast.YieldFrom, ast.Await)
 _OF_FRAMES = ("super", "locals", "vars", "eval", "exec")
 """Built-in functions that see the function that calls them."""
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler)
+_NEAR = 3
+"""So many folders down from one that is around both, modules are of one program."""
 
 Varies = Callable[[ast.AST], bool]
 """Whether a name, or an attribute whatever it is of, may stand for something else at another call."""
@@ -42,7 +46,9 @@ def varying(file: str, function: ast.AST, namespace: Mapping[str, Any]) -> Varie
     def varies(node: ast.AST) -> bool:
         match node:
             case ast.Name(id=name):
-                return name in names or not _is_constant(name, namespace)
+                value = namespace.get(name)
+                is_set = name in _attributes_set(file) and value is not None and is_key(value)  # by another module
+                return name in names or is_set or not _is_constant(name, namespace)
             case ast.Attribute(attr=name):
                 return name in _attributes_set(file)
         return False
@@ -84,16 +90,62 @@ def init_methods(nodes: Iterable[ast.AST]) -> list[ast.FunctionDef]:
 
 @functools.lru_cache(maxsize=16)
 def _attributes_set(file: str) -> frozenset[str]:
-    """Return the names of the attributes of which a file sets all or a part, but for its object's in an `__init__`."""
-    nodes = source_guards.nodes(file)
-    own = {
+    """Return the names of the attributes that a file, or a module near it, sets anew: all of one, or a part."""
+    return frozenset(name for nodes in _near(file) for name in _set_in(nodes))
+
+
+def _near(file: str) -> Iterator[Sequence[ast.AST]]:
+    """Yield what is in a file, and in the user's modules of the same folders, by now."""
+    yield source_guards.nodes(file)
+    for other in {name for name, _ in user_code.users_modules()} - {file}:
+        folders = [Path(each).absolute().parent for each in (file, other)]
+        around = os.path.commonpath(folders)
+        if all(len(each.relative_to(around).parts) <= _NEAR for each in folders):
+            yield source_guards.nodes(other)
+
+
+def _set_in(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    own = _of_objects_in_init(nodes)
+    for each in (part for node in changing(nodes) for part in chain(node)):
+        if isinstance(each, ast.Attribute) and id(each) not in own:
+            yield each.attr
+    for each in nodes:
+        match each:
+            case ast.Call(func=ast.Name(id="setattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                yield name
+
+
+def _of_objects_in_init(nodes: Iterable[ast.AST]) -> set[int]:
+    """Return the attributes that an `__init__` names of its object, by identity."""
+    return {
         id(each)
         for method in init_methods(nodes)
         for each in ast.walk(method)
         if isinstance(each, ast.Attribute) and method.args.args and is_name(each.value, method.args.args[0].arg)
     }
-    setting = (part for each in changing(nodes) for part in chain(each))
-    return frozenset(each.attr for each in setting if isinstance(each, ast.Attribute) and id(each) not in own)
+
+
+@functools.lru_cache(maxsize=16)
+def sets_truths(file: str) -> bool:
+    """Return whether a file, or a module near it, may switch something on behind some batches: ``data.augment = True``.
+
+    That sets an attribute, or what a function has of the module, to what is true or false, or to what it is given.
+    """
+    for nodes in _near(file):
+        own = _of_objects_in_init(nodes)
+        shared = {name for each in nodes if isinstance(each, ast.Global) for name in each.names}
+        for each in nodes:
+            match each:
+                case (
+                    ast.Assign(targets=targets, value=ast.Constant(value=bool()))
+                    | ast.Assign(targets=targets, value=ast.Name() | ast.Compare() | ast.UnaryOp(op=ast.Not()))
+                ):
+                    attributes = (to for to in targets if isinstance(to, ast.Attribute) and id(to) not in own)
+                    if any(attributes) or any(isinstance(to, ast.Name) and to.id in shared for to in targets):
+                        return True
+                case ast.Call(func=ast.Name(id="setattr")):
+                    return True
+    return False
 
 
 def chain(node: ast.AST) -> Iterator[ast.AST]:

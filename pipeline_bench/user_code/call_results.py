@@ -8,6 +8,7 @@ import hashlib
 import mmap
 import numbers
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from pipeline_bench.model.calls import Gives, MemoizableCall
@@ -40,7 +41,9 @@ def _part_bytes(value: Any) -> float | None:
     import tensorflow as tf
 
     if isinstance(value, np.ndarray):
-        return None if value.dtype.hasobject or _map_of(value) is not None else float(value.nbytes)
+        base = _base_of(value)  # which is held as long as any part of it
+        whole = base.nbytes if isinstance(base, np.ndarray) else value.nbytes
+        return None if value.dtype.hasobject or isinstance(base, mmap.mmap) else float(whole)
     if isinstance(value, tf.Tensor) and tf.executing_eagerly() and value.dtype != tf.string:
         return float(value.dtype.size * value.shape.num_elements())
     if isinstance(value, str | bytes):
@@ -81,19 +84,40 @@ def is_opened(value: Any) -> bool:
     import numpy as np
 
     if isinstance(value, np.ndarray):
-        mapped = _map_of(value)
-        return mapped is not None and not value.flags.writeable and 2 * value.nbytes <= len(mapped)
+        mapped = _base_of(value)
+        return isinstance(mapped, mmap.mmap) and not value.flags.writeable and 2 * value.nbytes <= len(mapped)
     return _is_picture(value) and bool(getattr(value, "tile", None))
 
 
-def _map_of(array: Any) -> mmap.mmap | None:
-    """Return the map of a file that an array is a part of, and holds open; None of an array in memory."""
+def _base_of(array: Any) -> Any:
+    """Return what has the memory of an array: the map of a file, which it holds open, another array, or itself."""
     import numpy as np
 
     base = array
-    while isinstance(base, np.ndarray | memoryview):
-        base = base.base if isinstance(base, np.ndarray) else base.obj
-    return base if isinstance(base, mmap.mmap) else None
+    while (of := base.base if isinstance(base, np.ndarray) else base.obj) is not None:
+        base = of
+        if not isinstance(base, np.ndarray | memoryview):
+            break
+    return base
+
+
+def share_memory(one: Any, other: Any) -> bool:
+    """Return whether two results have memory in common: as of a call that fills the same array each time."""
+    import numpy as np
+
+    arrays = [[part for part in _parts(each) if isinstance(part, np.ndarray)] for each in (one, other)]
+    return any(np.may_share_memory(left, right) for left in arrays[0] for right in arrays[1])
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield what is in a value: itself, or the values in a list, a tuple or a dictionary, and in these."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple | list):
+        for each in value:
+            yield from _parts(each)
+    else:
+        yield value
 
 
 def asks_of_opened(call: MemoizableCall) -> bool:

@@ -57,7 +57,9 @@ def calls_in(file: str, line: int, functions: _Functions, *, through: bool = Fal
         for run in _runs_in(around[-1], line, through)
     ]
     if not through:
-        made += [([call], keys_of(call, varies)) for call in _calls_within(around[-1], line)]
+        given = _given_to(around[-1])
+        calls = (each for each in _calls_within(around[-1], line) if not _may_turn(each, varies, given))
+        made += [([call], keys_of(call, varies)) for call in calls]
     return list(dict.fromkeys(_call(file, nodes, keys, owner) for nodes, keys in made if keys))
 
 
@@ -110,10 +112,7 @@ def _keys_of_run(
     """
     members = assignments.members(run)
     own = {assignments.variable(each) for each in members} - {""}
-    given = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
-    given.difference_update(
-        each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-    )
+    given = _given_to(function)
     sure: AbstractSet[str] = given
     found: list[ast.expr] = []
     made, passed = "", False
@@ -136,13 +135,37 @@ def _keys_of_run(
     return found
 
 
-def _may_turn(statement: ast.stmt, varies: Varies, given: AbstractSet[str]) -> bool:
-    """Return whether a test of an ``if`` may come out otherwise than in what was compared: ``if self.epoch > 9``.
+def _given_to(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Return the names of the parameters that a function sets to nothing else."""
+    given = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    return given - {
+        each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    }
 
-    What it then assigns may be random. What a function is given counts as its values do where it is called.
+
+def _may_turn(node: ast.stmt | ast.expr, varies: Varies, given: AbstractSet[str]) -> bool:
+    """Return whether a test may come out otherwise than in what was compared: ``if self.epoch > 9``.
+
+    What is then made may be random. What a function is given counts as its values do where it is called.
     """
-    tests = (part for each in ast.walk(statement) if isinstance(each, ast.If) for part in ast.walk(each.test))
+    tests = (part for test in _tests_in(node) for part in ast.walk(test))
     return any(varies(part) and not (isinstance(part, ast.Name) and part.id in given) for part in tests)
+
+
+def _tests_in(node: ast.stmt | ast.expr) -> Iterator[ast.expr]:
+    """Yield what decides in a node whether a call is made: what ``if``, ``and`` and ``or`` ask for first."""
+    for each in ast.walk(node):
+        match each:
+            case ast.If(test=test):
+                yield test
+            case ast.IfExp(test=test, body=one, orelse=other) if _holds_call(one) or _holds_call(other):
+                yield test
+            case ast.BoolOp(values=[*_, last] as values) if any(map(_holds_call, values[1:])):
+                yield from (value for value in values if value is not last)
+
+
+def _holds_call(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Call) for each in ast.walk(node))
 
 
 def _keys_of_lookup(statement: ast.stmt, varies: Varies, owner: Owner | None) -> list[ast.expr] | None:

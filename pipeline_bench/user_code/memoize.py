@@ -12,7 +12,7 @@ from pipeline_bench import user_code
 from pipeline_bench.model.calls import Gives, MemoizableCall
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.function_edits import Memoize
-from pipeline_bench.user_code import call_results, drawn_arguments
+from pipeline_bench.user_code import call_keys, call_results, drawn_arguments
 from pipeline_bench.user_code.call_keys import is_key
 from pipeline_bench.user_code.function_calls import Maker, calls_in, compiled_with, functions_of, runs_through
 
@@ -179,7 +179,8 @@ class _Search:
                 look.begin_anew()
                 _made_with({call: look}, self._taker, self._end_s, self._alive)
         loses = look.gives == "opened" and call_results.asks_of_opened(call)
-        if look.refused or not look.calls or loses:
+        may_switch = look.has_truths and call_keys.sets_truths(call.file)
+        if look.refused or not look.calls or loses or may_switch:
             self._not_the_same.add(call)
             return False
         known = {"share": min(1.0, self._share[call]), "batch_bytes": look.batch_bytes, "gives": look.gives}
@@ -250,7 +251,11 @@ class _Look:
         self.refused, self.singles = False, compares
         self.begin_anew()
         self._digests: dict[tuple[Any, ...], Any] = {}
+        self._compared: list[Any] = []
+        """Results that are held, so that others get no memory of theirs."""
         self._kinds: set[Gives] = set()
+        self.has_truths = False
+        """Whether a key is true or false: with the other one, which may come later, it may be random."""
 
     def begin_anew(self) -> None:
         """Forget what was counted."""
@@ -297,6 +302,7 @@ class _Look:
         if self.refused or size is None or not all(map(is_key, key)):
             self.refused = True
             return made
+        self.has_truths = self.has_truths or any(isinstance(each, bool) for each in key)
         if key not in self._keys:
             self._keys.add(key)
             self.bytes += size
@@ -305,9 +311,10 @@ class _Look:
         if self._compares and self.calls <= _TIMES_COMPARED:
             try:
                 self.singles = self.singles and call_results.are_singles(made)
-                digest = call_results.digest(made)
-                again = call_results.digest(make())
-                self.refused = not (digest == again == self._digests.setdefault(key, digest))
+                digest, again = call_results.digest(made), make()
+                same = digest == call_results.digest(again) == self._digests.setdefault(key, digest)
+                self.refused = not same or any(call_results.share_memory(again, each) for each in self._compared)
+                self._compared += (made, again)
             except Exception:  # as of a file that was read to its end
                 self.refused = True
         return made

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 from pipeline_bench.user_code.call_keys import chain, changing, init_methods, is_name, outside_of
+
+_CHANGES = re.compile("^(shuffle|sort|fill|put|partition|update|append|extend|insert|pop|remove|reverse|clear)|inplace")
+"""How the names of calls begin that change what they are of, or their first argument, in place."""
 
 
 class Owner:
@@ -74,6 +78,8 @@ class Owner:
         given = [part for each in calls for part in (each.func, *each.args, *(other.value for other in each.keywords))]
         used = [*changing(self._nodes), *(part for part in given if part not in lengths)]
         changed = {id(each) for node in used for each in chain(node)}
+        if self._changes_variable_of(name):
+            return False
         looked_at = {
             id(each.value)
             for each in self._nodes
@@ -82,6 +88,21 @@ class Owner:
         allowed = {*looked_at, *map(id, lengths), *self._of_init}
         places = [each for each in self._nodes if isinstance(each, ast.Attribute) and each.attr == name]
         return not self._is_computed(name) and all(id(each) in allowed for each in places)
+
+    def _changes_variable_of(self, name: str) -> bool:
+        """Return whether a function changes in place what it gave a name: ``ids = self.table["id"].values``."""
+        for function in (each for each in self._nodes if isinstance(each, ast.FunctionDef)):
+            inside = list(ast.walk(function))
+            named = {
+                target.id
+                for each in inside
+                if isinstance(each, ast.Assign) and any(_is_attribute(part, name) for part in chain(each.value))
+                for target in each.targets
+                if isinstance(target, ast.Name)
+            }
+            if any(isinstance(part, ast.Name) and part.id in named for each in inside for part in _changed_by(each)):
+                return True
+        return False
 
     def _collects(self, node: ast.AST, name: str, read: dict[str, None], called: dict[str, ast.FunctionDef]) -> bool:
         """Add what a node reads of the object by a name, and the methods that it calls; return whether that is all."""
@@ -127,6 +148,23 @@ class Owner:
     def _of_init(self) -> set[int]:
         """What is within an `__init__` of the file, by identity."""
         return {id(each) for method in init_methods(self._nodes) for each in ast.walk(method)}
+
+
+def _is_attribute(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == name
+
+
+def _changed_by(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what a node changes a part of, or all of, in place."""
+    match node:
+        case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
+            yield from chain(node.value)
+        case ast.AugAssign(target=target):
+            yield from chain(target)
+        case ast.Call(func=ast.Attribute(value=of, attr=name), args=arguments) if _CHANGES.search(name):
+            yield from (part for each in (of, *arguments[:1]) for part in chain(each))
+        case ast.Call(func=ast.Name(id=name), args=[first, *_]) if _CHANGES.search(name):
+            yield from chain(first)
 
 
 def _object_of(method: ast.AST) -> str:

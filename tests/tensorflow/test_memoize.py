@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import resource
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -88,6 +89,31 @@ def lazily(number):
     file = io.BytesIO()
     opened(number).save(file, "PNG")
     return PIL.Image.open(file)
+
+def turned_on(number, on):
+    x = load(number)
+    if on:
+        x = x * random.random()
+    return x
+
+class Turns:
+    ON = False
+
+def train():
+    Turns.ON = True
+
+buffers = [np.zeros([SIZE, 2]) for _ in range(3)]
+
+def fills(number):
+    time.sleep(0.002)
+    buffers[0][:] = number
+    return buffers[0][:2]
+
+def fills_in_turn(number):
+    time.sleep(0.002)
+    buffers.append(buffers.pop(0))
+    buffers[0][:] = number
+    return buffers[0]
 
 def seeds_anew(number):
     time.sleep(0.002)
@@ -268,6 +294,12 @@ def test_what_is_asked_for_again_takes_no_memory(tmp_path: Path, lines: str, res
     assert call.batch_bytes == results * 4 * 2 * 4
 
 
+def test_of_a_part_of_an_array_the_whole_is_held(tmp_path: Path) -> None:
+    call = found(tmp_path, "x = load(number, 400)[:4]")
+    assert call is not None
+    assert call.batch_bytes == 400 * 2 * 4
+
+
 @pytest.mark.parametrize(
     ("does", "are_singles"),
     [
@@ -336,6 +368,13 @@ def test_what_is_kept_of_files_that_are_mapped_holds_none_of_them_open(tmp_path:
         "x = maybe(number)\nif x is None:\n    x = 0\nx = halves(x) * random.random()",
         "global shared\nshared = drawn(number)\nshared = halves(shared)\nx = shared",
         "x = load(number) if number > 100 or drawn(number) is None else time.sleep(0.002)",
+        "x = load(number, size=drawn(number) if Turns.ON else SIZE)",
+        "x = load(number, size=Turns.ON and drawn(number) or SIZE)",
+        "x = turned_on(number, Turns.ON)",
+        "on = Turns.ON\nx = turned_on(number, on)",
+        "x = fills(number)",
+        "x = [fills(number), 1]\nx = dict(x=fills(number))",
+        "x = fills_in_turn(number)",
         "x = (each for each in [number])",
         "x = time.sleep(0.002)",
     ],
@@ -404,16 +443,25 @@ def test_the_line_that_opens_a_picture_is_looked_at_where_another_one_decodes_it
         ("open(FILE, 'a').close()", 0),
         ("__import__('os').pwrite(__import__('os').open(FILE, 66), bytes(9999), 0)", 0),  # as code in C does
         ("open(__file__).close()", 1),
+        ("MAPPED[number] = 7", 0),
+        ("MAPPED.flush() if number > 9 else None", 0),
+        ("READ[number]", 1),
     ],
 )
 def test_of_python_that_writes_files_nothing_is_kept(tmp_path: Path, does: str, calls: int) -> None:
     """Files that a script kept its pictures in had others in them afterwards, which stood for those not made yet."""
     body = f"NUMBERS = iter(range(10**6))\nfrom pathlib import Path\nFILE = Path({str(tmp_path / 'x.npy')!r})\n"
+    if "MAPPED" in does:
+        body += f"MAPPED = np.memmap({str(tmp_path / 'mapped')!r}, np.uint8, 'w+', shape=(9,))\n"
+    elif "READ" in does:
+        np.zeros(9, np.uint8).tofile(tmp_path / "read")
+        body += f"READ = np.memmap({str(tmp_path / 'read')!r}, np.uint8, 'r')\n"
     body += "def batch():\n    number = next(NUMBERS) % 2\n    x = load(number)\n"
     body += f"    {does}\n    return x * random.random()\n"
     code = module(tmp_path, body)
     looked = inspection((stage(0, "map", of=function("batch")),), (cost(0, 5.0),))
     *_, last = python_stages.look_into(looked, 0, code.batch, 1.0, lambda: None, taker=lambda: code.batch)
+    vars(code).pop("MAPPED", None)  # else the file stays mapped behind the test
     assert len(recorded.function_of(last.stage(0)).memoizable_calls) == calls
 
 
@@ -658,6 +706,9 @@ def test_what_becomes_small_under_another_name_is_kept_small(tmp_path: Path) -> 
         ("made[0] = halves(x)\ny = x", False),
         ("y = halves(x)", True),
         ("y = halves(x)\nsize = x", False),
+        ("y = x[:1]\nx *= halves(y)", False),
+        ("x = halves(x) if Config.SIZE > 4 else x", False),
+        ("x = halves(x) if size > 4 else x", True),
         ("if Config.SIZE > 4:\n    x = halves(x)", False),
         ("if made:\n    x = halves(x)", False),
     ],
@@ -676,11 +727,22 @@ def test_of_what_stands_behind_an_assignment_that_is_kept_with_it_which_does_the
     assert kept is is_one
 
 
-def test_what_a_try_ends_early_stays_in_its_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("begins", "ends", "is_one"),
+    [
+        ("try", "except ValueError:\n        pass\n", False),
+        ("try", "except* ValueError:\n        pass\n", False),
+        ("with contextlib.suppress(ValueError)", "", False),
+        ("with open(__file__) as file", "", True),
+    ],
+)
+def test_what_a_try_ends_early_stays_in_its_order(tmp_path: Path, begins: str, ends: str, is_one: bool) -> None:
     """If `halves` fails, `y` is the new one."""
-    body = "def one(number):\n    y = 0\n    try:\n        x = load(number)\n        y = 1\n        x = halves(x)\n"
-    code = module(tmp_path, f"{body}        return x\n    except ValueError:\n        return y\n")
-    assert not any(call.variable for call in calls_in(code, code.one.__code__.co_firstlineno + 3))
+    body = f"def one(number):\n    y = 0\n    {begins}:\n        x = load(number)\n        y = 1\n"
+    body += f"        x = halves(x)\n    {ends}    return y\n"
+    code = module(tmp_path, f"import contextlib\n{body}")
+    calls = calls_in(code, code.one.__code__.co_firstlineno + 3)
+    assert any(call.variable for call in calls) is is_one
 
 
 @pytest.mark.parametrize(
@@ -692,6 +754,7 @@ def test_what_a_try_ends_early_stays_in_its_order(tmp_path: Path) -> None:
         ("except ValueError:\n    x = load(9)", True),
         ("finally:\n    x = None", True),
         ("finally:\n    made.append(x)", False),
+        ("except* ValueError:\n    pass", False),
     ],
 )
 def test_what_a_try_goes_on_with_is_what_the_statement_before_made(tmp_path: Path, then: str, is_one: bool) -> None:
@@ -754,6 +817,10 @@ class Own:
         ("def mix(self):\n        self.table['id'][0] = 8", False),
         ("def mix(self):\n        random.shuffle(self.table['id'])", False),
         ("def mix(self):\n        self.table['id'].sort()", False),
+        ("def mix(self):\n        ids = self.table['id'].values\n        random.shuffle(ids)", False),
+        ("def mix(self):\n        ids = self.table['id']\n        ids[0] = 8", False),
+        ("def mix(self):\n        ids = self.table['id']\n        ids.sort()", False),
+        ("def mix(self):\n        ids = self.table['id']\n        return len(ids)", True),
         ("def mix(self):\n        self.size = 8", False),
     ],
 )
@@ -875,6 +942,27 @@ for EPOCH in range(2):
 def test_a_global_value_that_the_file_sets_anew_is_a_key(tmp_path: Path, value: str, sets: str, is_key: bool) -> None:
     """A first epoch with `WIDTH = 4` stood for one with 8."""
     code = module(tmp_path, f"{SET_ANEW}{sets}def one(number):\n    return load(number, {value})\n")
+    (call,) = calls_in(code, code.one.__code__.co_firstlineno + 1)
+    assert call.arguments == (("number", value) if is_key else ("number",))
+
+
+@pytest.mark.parametrize(
+    ("value", "sets", "is_key"),
+    [
+        ("ONCE", "of.ONCE = 8", True),
+        ("ONCE", "ONCE = 8", False),
+        ("Config.FIXED", "of.Config.FIXED = 8", True),
+        ("Config.FIXED", "setattr(of.Config, 'FIXED', 8)", True),
+    ],
+)
+def test_so_is_one_that_another_module_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, sets: str, is_key: bool
+) -> None:
+    (tmp_path / "trains").mkdir()
+    other = module(tmp_path / "trains", f"def train(of):\n    {sets}\n")
+    monkeypatch.setitem(sys.modules, other.__name__, other)
+    (tmp_path / "reads").mkdir()
+    code = module(tmp_path / "reads", f"{SET_ANEW}def one(number):\n    return load(number, {value})\n")
     (call,) = calls_in(code, code.one.__code__.co_firstlineno + 1)
     assert call.arguments == (("number", value) if is_key else ("number",))
 
