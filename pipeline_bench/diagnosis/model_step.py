@@ -21,6 +21,8 @@ _ONE_BATCH = (
 )
 _SETS_MALLOC = (2, 21)
 """The first version of TensorFlow that does, with each Python that this program runs on."""
+_KEPT_IN_VAIN = "Its page faults are not what slows it: with freed memory kept, a step takes {}, without {}."
+"""`run` advises to keep it by the faults alone."""
 _MOST_FAULTS_LEFT = 0.5
 _MOST_OF_STEP = 0.5
 """From this share of the step on that the model takes, what it makes of strings may be worth a cache."""
@@ -80,19 +82,23 @@ def padding(session: Session, inspection: Inspection) -> Iterator[str]:
 
 
 def freed_memory(session: Session, inspection: Inspection | None) -> str:
-    """Return what steps take where malloc keeps what is freed; empty where that was not found to be much less.
+    """Return what steps take where malloc keeps what is freed, or that it is no less; empty where that is not known.
 
-    That is, less than the same steps of another trial take without, also beside the steps before them, and with fewer
-    page faults; by no more than the kernel's CPU time fell, in all threads.
+    Less is told if it is less than the same steps of another trial take without, also beside the steps before them, and
+    with fewer page faults; by no more than the kernel's CPU time fell, in all threads.
     """
     sides = {trial.kept_memory.kept: trial.kept_memory for trial in session.trials_of(AS_WRITTEN) if trial.kept_memory}
     if len(sides) < len((True, False)) or inspection is None:
         return ""
     kept, freed = sides[True], sides[False]
     saved_ms = max(0.0, min(freed.ms - kept.ms, freed.kernel_ms - kept.kernel_ms))
-    gain = min(freed.ms / (freed.ms - saved_ms), freed.ms / freed.before_ms * kept.before_ms / kept.ms)
-    if gain < PROMISING or kept.page_faults > _MOST_FAULTS_LEFT * freed.page_faults:
+    beside = freed.ms / freed.before_ms * kept.before_ms / kept.ms
+    gain = min(freed.ms / (freed.ms - saved_ms), beside)
+    if kept.page_faults > _MOST_FAULTS_LEFT * freed.page_faults:
         return ""
+    if gain < PROMISING:
+        is_no_less = max(freed.ms / kept.ms, beside) < PROMISING
+        return _KEPT_IN_VAIN.format(*map(units.milliseconds, (kept.ms, freed.ms))) if is_no_less else ""
     more_bytes = kept.more_bytes - freed.more_bytes
     memory = f", with {units.size(more_bytes)} more memory at least" if more_bytes > 0 else ""
     settings = f"Start the training with {SETTINGS} in its environment; then diagnose again, with these."

@@ -220,6 +220,22 @@ def test_memory_is_not_told_where_keeping_it_is_not_what_made_steps_shorter(foun
     assert "malloc" not in said(with_kept_memory(*found)).text
 
 
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ((behind(59.0, True), behind(60.0, False)), True),
+        ((behind(30.0, True), behind(31.0, False)), True),
+        ((behind(59.0, True),), False),
+        ((behind(59.0, True, page_faults=7400.0), behind(60.0, False)), False),
+        ((behind(30.0, True), behind(60.0, False, kernel_ms=5.0)), False),
+        ((behind(50.0, True, before_ms=50.0), behind(60.0, False)), False),
+    ],
+)
+def test_memory_that_was_kept_in_vain_is_told(found: tuple[KeptMemory, ...], told: bool) -> None:
+    """`run` had advised it, and the diagnosis said nothing."""
+    assert ("page faults are not what slows it" in said(with_kept_memory(*found)).text) == told
+
+
 def test_of_many_inputs_whose_shapes_are_not_promised_some_are_named_and_the_rest_counted() -> None:
     def inputs(*shape: int | None) -> Element:
         parts = (tensor("int64", *shape).model_copy(update={"name": name}) for name in "abcde")
