@@ -236,10 +236,13 @@ def _tries(function: ast.AST) -> Iterator[ast.Try | ast.TryStar | ast.With | ast
         match each:
             case ast.Try() | ast.TryStar():
                 yield each
-            case ast.With(items=items) | ast.AsyncWith(items=items) if any(
-                _SUPPRESSES.search(ast.unparse(item.context_expr)) for item in items
-            ):
+            case ast.With() | ast.AsyncWith() if suppresses(each):
                 yield each
+
+
+def suppresses(statement: ast.With | ast.AsyncWith) -> bool:
+    """Return whether a ``with`` goes on behind what failed within it, by the names of what it uses."""
+    return any(_SUPPRESSES.search(ast.unparse(item.context_expr)) for item in statement.items)
 
 
 def _is_seen_between(name: str, made: str, run: Sequence[ast.stmt], function: ast.AST) -> bool:

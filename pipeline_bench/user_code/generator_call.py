@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 import dis
 import functools
@@ -11,10 +12,11 @@ import inspect
 import itertools
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
-from types import CodeType, FunctionType, GeneratorType
+from collections.abc import Iterable, Iterator, Mapping
+from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
+from pipeline_bench.user_code import assignments
 from pipeline_bench.user_code.function_calls import inner_codes
 from pipeline_bench.user_code.source_guards import own_nodes
 
@@ -24,6 +26,9 @@ _OF_LOCALS = ("STORE_FAST", "DELETE_FAST")
 """How the names of the instructions begin that set or delete a local variable which no other function uses."""
 _OF_PICTURES = ("keras.src.legacy.preprocessing.image", "tf_keras.src.preprocessing.image")
 """The modules with the class of what `ImageDataGenerator.flow` and its like make."""
+
+_FUNCTIONS = (FunctionType, MethodType)
+_INFINITE = ("float('inf')", "inf", "math.inf", "np.inf", "numpy.inf")
 
 
 class GeneratorCall:
@@ -110,8 +115,9 @@ def _snapshot(value: Any) -> Any:
 def never_ends(function: Any) -> bool:
     """Return whether a generator's text shows that it never ends: its values come from a ``while True`` without an end.
 
-    Of a lambda that calls a function, that function's text counts. One that gives a Keras iterator of pictures, as
-    `flow_from_directory` makes it, never ends. What another exception may end is not endless.
+    So do those from `itertools.cycle` or `count`, and from another function that never ends; a ``with`` may be around
+    the loop. Of a lambda that calls a function, that function's text counts. One that gives a Keras iterator of
+    pictures, as `flow_from_directory` makes it, never ends. What another exception may end is not endless.
     """
     try:
         return _never_ends(function)
@@ -133,20 +139,69 @@ def _never_ends(function: Any) -> bool:
     if not isinstance(defined, ast.FunctionDef):
         return False
     leaves = any(isinstance(each, ast.Return | ast.Raise) for each in own_nodes(defined.body))
-    loops = [each for each in defined.body if isinstance(each, ast.While) and _is_true(each.test)]
-    return not leaves and any(_yields(loop) and not _breaks(loop.body) for loop in loops)
+    return not leaves and _goes_on(defined.body, _known_in(function, defined))
+
+
+def _known_in(function: Any, defined: ast.FunctionDef | ast.Lambda) -> dict[str, Any]:
+    """Return the values of the names in a function, or a method with its object, that it does not set itself."""
+    plain = getattr(function, "__func__", function)
+    known = {**plain.__globals__, **inspect.getclosurevars(plain).nonlocals}
+    if inspect.ismethod(function) and defined.args.args:
+        known[defined.args.args[0].arg] = function.__self__
+    return known
+
+
+def _goes_on(body: Iterable[ast.stmt], known: Mapping[str, Any]) -> bool:
+    """Return whether some statements come to one that gives values without an end."""
+    for each in body:
+        match each:
+            case ast.With() if not assignments.suppresses(each):
+                endless = _goes_on(each.body, known)
+            case ast.Try(handlers=[]):
+                endless = _goes_on(each.body, known)
+            case ast.While():
+                endless = _is_true(each.test) and _yields(each) and not _breaks(each.body)
+            case ast.For():
+                endless = _is_endless(each.iter, known) and _yields(each) and not _breaks(each.body)
+            case ast.Expr(value=ast.YieldFrom(value=value)):
+                endless = _is_endless(value, known)
+            case _:
+                endless = False
+        if endless:
+            return True
+    return False
+
+
+def _is_endless(node: ast.expr, known: Mapping[str, Any]) -> bool:
+    """Return whether an expression gives values without an end: a function that does, `itertools.cycle` or `count`."""
+    if not isinstance(node, ast.Call):
+        return False
+    called = _value_of(node.func, known)
+    if called is enumerate:
+        return _is_endless(node.args[0], known)
+    return called in (itertools.cycle, itertools.count) or (isinstance(called, _FUNCTIONS) and never_ends(called))
+
+
+def _value_of(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """Return what a name, or an attribute of one, stands for; None where that is not known. No property is run."""
+    match node:
+        case ast.Name(id=name):
+            return known.get(name, getattr(builtins, name, None))
+        case ast.Attribute(value=ast.Name(id=of), attr=name) if of in known:
+            found = inspect.getattr_static(known[of], name, None)
+            is_own = isinstance(found, FunctionType) and not isinstance(known[of], ModuleType | type)
+            return MethodType(found, known[of]) if is_own else found
+    return None
 
 
 def _gives_endless(function: FunctionType, body: ast.expr) -> bool:
     """Return whether what a lambda only calls, or names, never ends: a function, or Keras' iterator of pictures."""
-    named = body.func if isinstance(body, ast.Call) else body
-    if not isinstance(named, ast.Name):
-        return False
-    known = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
-    value, code = known.get(named.id), function.__code__
+    known, code = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}, function.__code__
     if isinstance(body, ast.Call):
-        return isinstance(value, FunctionType) and value is not function and never_ends(value)
-    return (*code.co_names, *code.co_freevars) == (named.id,) and _goes_round(value)  # else it is another lambda's text
+        return _value_of(body.func, known) is not function and _is_endless(body, known)
+    if not isinstance(body, ast.Name) or (*code.co_names, *code.co_freevars) != (body.id,):
+        return False  # else it is another lambda's text
+    return _goes_round(known.get(body.id))
 
 
 def _goes_round(value: Any) -> bool:
@@ -160,10 +215,16 @@ def _goes_round(value: Any) -> bool:
 
 
 def _is_true(test: ast.expr) -> bool:
-    return isinstance(test, ast.Constant) and bool(test.value)
+    """Return whether a test always holds: ``True``, or that something is less than infinity."""
+    match test:
+        case ast.Constant(value=value):
+            return bool(value)
+        case ast.Compare(ops=[ast.Lt() | ast.LtE()], comparators=[than]):
+            return ast.unparse(than) in _INFINITE
+    return False
 
 
-def _yields(loop: ast.While) -> bool:
+def _yields(loop: ast.While | ast.For) -> bool:
     return any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own_nodes(loop.body))
 
 

@@ -6,6 +6,7 @@ import contextlib
 import dis
 import functools
 import itertools
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,7 +113,67 @@ def has_a_helper() -> Iterator[int]:
         yield first()
 
 
+def within_a_file() -> Iterator[int]:
+    with Path(__file__).open() as file:
+        try:
+            while True:
+                yield int(file.readline())
+        finally:
+            rows.sort()
+
+
+def goes_round_by_itertools() -> Iterator[int]:
+    for each in itertools.cycle(rows):
+        yield each + 1
+
+
+def counts_rounds() -> Iterator[int]:
+    for number, each in enumerate(itertools.cycle(rows)):
+        yield each + number
+
+
+def counts_some_rounds() -> Iterator[int]:
+    for number, each in enumerate(itertools.cycle(rows)):
+        if number > 9:
+            break
+        yield each
+
+
+def looks_at_each_once() -> Iterator[int]:
+    yield from itertools.chain(rows)
+
+
+def of_another() -> Iterator[list[int]]:
+    yield from goes_round_in_parts()
+
+
+def of_another_that_ends() -> Iterator[int]:
+    yield from ends()
+
+
+def up_to_infinity() -> Iterator[int]:
+    epoch = 0
+    while epoch < math.inf:
+        yield from rows
+        epoch += 1
+
+
+def up_to_many() -> Iterator[int]:
+    epoch = 0
+    while epoch < len(rows):
+        yield from rows
+        epoch += 1
+
+
 class Batches:
+    def rounds(self) -> Iterator[int]:
+        while True:
+            yield from self.part()
+
+    def of_rounds(self) -> Iterator[int]:
+        for each in self.rounds():
+            yield each + 1
+
     def __call__(self) -> Iterator[int]:
         while True:
             yield 1
@@ -129,6 +190,16 @@ class Batches:
         (has_a_helper, True),
         (Batches.__call__, True),
         (Batches.part, False),
+        (within_a_file, True),
+        (goes_round_by_itertools, True),
+        (counts_rounds, True),
+        (counts_some_rounds, False),
+        (looks_at_each_once, False),
+        (of_another, True),
+        (of_another_that_ends, False),
+        (up_to_infinity, True),
+        (up_to_many, False),
+        (Batches().of_rounds, True),
         (ends, False),
         (breaks, False),
         (returns, False),
@@ -200,3 +271,11 @@ def test_of_a_lambda_the_function_that_it_calls_counts() -> None:
     assert generator_call.never_ends(generator)
     other = lambda: ends()  # noqa: E731, PLW0108
     assert not generator_call.never_ends(other)
+
+
+def test_of_a_lambda_the_method_that_it_calls_counts() -> None:
+    batches = Batches()
+    endless = lambda: batches.rounds()  # noqa: E731, PLW0108 - as from_generator is given it
+    assert generator_call.never_ends(endless)
+    ending = lambda: batches.part()  # noqa: E731, PLW0108
+    assert not generator_call.never_ends(ending)
