@@ -9,6 +9,7 @@ from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE
 from pipeline_bench.diagnosis import model_step, segments, stage_graph, step_times
 from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.fixes.cache_size import batch_bytes_of, pass_elements, size_bytes_of
+from pipeline_bench.diagnosis.reader_ideas import repeats_within_call
 from pipeline_bench.diagnosis.stage_graph import named, subject
 from pipeline_bench.model.calls import BATCHING
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
@@ -173,9 +174,11 @@ def overflows(inspection: Inspection, memory_bytes: float) -> Iterator[str]:
         if stage.method == "cache" and stage_graph.endless(inspection, stage) and not stage.left_early:
             each_bytes = batch_bytes_of(inspection, stage)
             size = f", {units.size(each_bytes)} a batch" if each_bytes else ""
+            within = any(repeats_within_call(each) for each in stage_graph.upstream(inspection, stage))
+            where = "" if within else "Put it in front of the repeat and of all that is random, or "
             yield (
                 f"{subject(stage)} stands behind what never ends: it is never full, nothing is ever read from it, and "
-                f"it grows for ever{size}. Put it in front of the repeat and of all that is random, or leave it out."
+                f"it grows for ever{size}. {where}{'L' if within else 'l'}eave it out."
             )
         elif held_bytes is not None and memory_bytes < held_bytes < math.inf:
             yield (

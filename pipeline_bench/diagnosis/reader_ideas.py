@@ -10,20 +10,27 @@ from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.element_flow import applied
 from pipeline_bench.model.pipeline import Inspection, Stage
 
-_WHOLE_READERS = ("make_csv_dataset", "make_batched_features_dataset")
-"""Functions of TensorFlow's whose one call reads, parses, shuffles, repeats and batches."""
+_WHOLE_READERS = {
+    "make_csv_dataset": "num_epochs=1",
+    "make_batched_features_dataset": "num_epochs=1",
+    "tf_dataset_factory": "num_epochs=1 in its TensorFlowDatasetOptions",
+}
+"""Functions of TensorFlow's and TFX's whose one call reads, parses, shuffles, repeats and batches, each with what has
+it make one pass."""
 _FUSED = {
     "shuffle_and_repeat": ".shuffle(n).repeat(count)",
     "map_and_batch": ".map(f, num_parallel_calls=tf.data.AUTOTUNE).batch(size)",
 }
 """Functions of TensorFlow's for `apply` that are two calls in one, and these."""
+_ONLY_IF = " Right only if {} gives the same in each epoch: what it drew would stay."
 _SHUFFLING_SCAN = "scan_random_index"
 """The function that the `to_tf_dataset` of Hugging Face's datasets shuffles all samples with, in a `scan`."""
 
 
 def every(inspection: Inspection) -> Iterator[Idea]:
     """Yield the ideas, none where the pipeline keeps elements already, or where no later epoch would gain."""
-    if inspection.once or any(stage.method in KEEPING for stage in inspection.stages):
+    keeping = (stage for stage in inspection.stages if stage.method in KEEPING)
+    if inspection.once or not all(stage_graph.endless(inspection, each) for each in keeping):
         return
     for stage in inspection.stages:
         here = [each for each in inspection.stages if each.place == stage.place]
@@ -32,32 +39,50 @@ def every(inspection: Inspection) -> Iterator[Idea]:
         yield from _of_fused_calls(inspection, stage)
 
 
+def repeats_within_call(stage: Stage) -> bool:
+    """Return whether a stage is the repeat of such a reader, which no cache can stand in front of."""
+    text = "" if stage.place is None or stage.method != "repeat" else stage.place.text
+    return any(each in text for each in _WHOLE_READERS) and "num_epochs=1" not in text
+
+
 def _of_whole_reader(inspection: Inspection, stage: Stage, here: list[Stage]) -> Iterator[Idea]:
-    """Yield the idea to have a reader of TensorFlow's, which repeats in its one call, make one pass."""
-    if stage.method != "repeat" or stage.place is None:
+    """Yield the idea to have a reader, which repeats in its one call, make one pass, and no shuffle if it does."""
+    name = None if stage.place is None else next((each for each in _WHOLE_READERS if each in stage.place.text), None)
+    if name is None or stage.place is None:
         return
-    name = next((each for each in _WHOLE_READERS if each in stage.place.text), None)
-    is_its_own = name is not None and "num_epochs=1" not in stage.place.text
-    if is_its_own and stage_graph.endless(inspection, stage):
+    if repeats_within_call(stage) and stage_graph.endless(inspection, stage):
         yield Idea(
             tuple(each.id for each in here),
             f"{name}, {stage.place.short}, repeats by itself, and no cache can stand behind that. If its data fits "
-            "in memory, call it with num_epochs=1, and put cache(), shuffle and repeat() behind it: later epochs "
-            "then read its batches from memory. Each batch keeps its samples, and the last one of a pass is short.",
+            f"in memory, call it with {_WHOLE_READERS[name]}, and put cache(), shuffle and repeat() behind it: later "
+            "epochs then read its batches from memory. Each batch keeps its samples, and the last one of a pass is "
+            "short.",
+        )
+    elif stage is here[-1] and not any(map(repeats_within_call, here)) and not inspection.pass_elements:
+        # Else a cache of samples is tried.
+        yield Idea(
+            tuple(each.id for each in here),
+            f"{name}, {stage.place.short}, reads, parses, shuffles and batches in one call, anew in each epoch, and no "
+            "cache can stand in it. If its data fits in memory, call it with shuffle=False, and put unbatch(), "
+            "cache(), shuffle() and batch() behind it: later epochs then read the samples from memory.",
         )
 
 
 def _of_shuffling_scan(stage: Stage, here: list[Stage]) -> Iterator[Idea]:
     """Yield the idea to keep the samples of Hugging Face's datasets, and to shuffle and batch them behind that."""
     is_shuffle = stage.method == "scan" and stage.function is not None and stage.function.name == _SHUFFLING_SCAN
-    if is_shuffle and not any(each.draws for each in here if each is not stage):  # as where a collator masks words
+    others = [each for each in here if each is not stage]
+    if is_shuffle and not any(each.draws for each in others):  # as where a collator masks words
+        unknown = [each for each in others if each.function is not None and each.function.draws_in_python is None]
+        python = next((each for each in unknown if each.runs_python), None)
         yield Idea(
             tuple(each.id for each in here),
             f"{stage_graph.subject(stage)} shuffles all samples, so nothing after it can be cached. If they fit in "
             "memory, make the dataset with shuffle=False and drop_remainder=False, and put unbatch(), cache(), "
             "shuffle() and batch() behind it: later epochs then read the samples from memory. A drop_remainder=True "
             "belongs in that batch(), or each epoch drops the same samples. Where each batch is padded to its longest "
-            "row, pad all rows to one length instead.",
+            "row, pad all rows to one length instead."
+            f"{_ONLY_IF.format(stage_graph.subject(python)) if python else ''}",
         )
 
 

@@ -78,9 +78,9 @@ def _map_differs(recipe: Recipe, stage: Stage, scratch: Path, take: _Take) -> bo
 
 
 def _generator_differs(recipe: Recipe, stage: Stage, scratch: Path, take: _Take) -> bool | None:
-    """Return False if a generator gives the same in another pass; None if not, or if a pass does not end in the time.
+    """Return whether a generator gives other elements in another pass; None of another order alone.
 
-    It may give another order alone, and make that at the end of a pass.
+    It may make that at the end of a pass. Nor is it known where a pass does not end in the time.
     """
     dataset = rebuild.up_to(recipe, stage.id, scratch)
     both = []
@@ -90,7 +90,9 @@ def _generator_differs(recipe: Recipe, stage: Stage, scratch: Path, take: _Take)
             while True:
                 found.append(fingerprint.digests(take(one)))
         both.append(found)
-    return False if both[0] == both[1] else None
+    if both[0] == both[1]:
+        return False
+    return None if sorted(both[0]) == sorted(both[1]) else True
 
 
 _DIFFERS = {"map": _map_differs, "from_generator": _generator_differs}

@@ -68,9 +68,15 @@ def test_what_a_map_gives_for_one_element_is_told_from_a_shuffle_in_front_of_it(
 
 @pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize(
-    ("mixes", "expected"), [(lambda rows: None, False), (random.shuffle, None), (own.shuffle, None)]
+    ("mixes", "expected"),
+    [
+        (lambda rows: None, False),
+        (random.shuffle, None),
+        (own.shuffle, None),
+        (lambda rows: rows.append(random.randrange(10**6) + len(rows)), True),
+    ],
 )
-def test_a_generator_is_known_to_give_the_same_or_not_known_to(
+def test_a_generator_is_known_to_give_the_same_or_others_or_not_known_to_beside_another_order(
     mixes: Callable[[list[int]], None], expected: bool | None, ahead: bool, tmp_path: Path
 ) -> None:
     """Many shuffle at the end of a pass."""

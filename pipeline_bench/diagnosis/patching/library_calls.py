@@ -46,7 +46,7 @@ def rewritten(
     if place is None or not is_librarys or any(each != place for each in places):
         return [], list(edits)
     call = f"`{name}` ({PurePath(place.file).name}:{place.line})"
-    text = _behind_all(own, taken, call, name in _OF_MODELS)
+    text = _behind_all(own, taken, call, place, name in _OF_MODELS)
     if text is None and name in _READERS:
         text = _behind_samples(own, taken, call)
     if text and name in _READERS:
@@ -64,7 +64,7 @@ def _numbers(edit: InsertAfter | KeepSamples | MoveBefore | SetArgument) -> tupl
     return (edit.stage, edit.other) if isinstance(edit, MoveBefore) else (edit.stage,)
 
 
-def _behind_all(own: Sequence[Stage], edits: Sequence[Edit], call: str, of_model: bool) -> str | None:
+def _behind_all(own: Sequence[Stage], edits: Sequence[Edit], call: str, place: Location, of_model: bool) -> str | None:
     """Return where a call goes that comes behind all that one call makes of the elements; None of another edit."""
     last = {each.id for each in own}.difference(*(each.inputs for each in own))
     if len(last) != 1 or len(edits) != 1 or not isinstance(edits[0], InsertAfter | KeepSamples):
@@ -79,7 +79,9 @@ def _behind_all(own: Sequence[Stage], edits: Sequence[Edit], call: str, of_model
         handed_on.add(after[0].method)
     written = edit.call + ".prefetch(tf.data.AUTOTUNE)" * ("prefetch" in handed_on)
     if not of_model:
-        return f"Write `{written}` behind the dataset that {call} returns."
+        several = "," in place.text.partition("=")[0]  # as `(train, test), info = tfds.load(…)`
+        which = "the dataset of this training, of those that" if several else "the dataset that"
+        return f"Write `{written}` behind {which} {call} returns."
     return (
         f"{call} maps the dataset itself. Map it before that call, write `{written}` behind the map, and keep the "
         "model from mapping it again. In KerasHub: "

@@ -339,9 +339,10 @@ def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_f
     ("text", "count", "cached", "told"),
     [
         ("data = tf.data.experimental.make_csv_dataset(", None, False, True),
+        ("data = tfx.tf_dataset_factory(", None, False, True),
         ("data = tf.data.experimental.make_csv_dataset(PATH, 32, num_epochs=1).repeat()", None, False, False),
         ("data = tf.data.experimental.make_csv_dataset(", 3, False, False),  # a cache in front of the repeat is a fix
-        ("data = tf.data.experimental.make_csv_dataset(", None, True, False),
+        ("data = tf.data.experimental.make_csv_dataset(", None, True, True),  # which is never full
         ("data = tf.data.Dataset.list_files(PATHS).map(load).repeat()", None, False, False),
     ],
 )
@@ -354,8 +355,37 @@ def test_a_reader_that_repeats_by_itself_is_to_do_it_behind_a_cache(
     stages = (*chain, stage(2, "map", 1, of=function("pack")), stage(3, "cache" if cached else "prefetch", 2))
     looked = inspection(stages, (cost(0, 8.0), cost(1, 0.1), cost(2, 0.9), cost(3, 0.1)), cardinality=None)
     found = idea_bounds.ideas(looked, 1, 9.0, 3.0, 1.0)
-    assert [each.partition(", and ")[0] for each in found] == ["make_csv_dataset, train.py:9, repeats by itself"] * told
+    said = [each for each in found if "repeats by itself" in each]
+    assert [each.partition(", train")[0] for each in said] == [text.partition("(")[0].rpartition(".")[2]] * told
+    assert all("num_epochs=1" in each for each in said)
     assert all(each.endswith("If that took no time, a step would be at most 3.00× as fast.") for each in found)
+
+
+@pytest.mark.parametrize(
+    ("methods", "pass_elements", "epochs", "told"),
+    [
+        (("map", "shuffle", "batch"), None, 3, True),
+        (("map", "shuffle", "batch"), None, 1, False),
+        (("map", "shuffle", "batch"), 9, 3, False),  # a cache of the samples is tried
+        (("map", "repeat", "batch"), None, 3, False),
+    ],
+)
+def test_a_reader_that_makes_one_pass_is_to_read_for_a_cache_without_its_shuffle(
+    methods: Sequence[str], pass_elements: int | None, epochs: int, told: bool
+) -> None:
+    """Most write `num_epochs=1`, in another line of the call."""
+    here = Location(file="train.py", line=9, text="data = tf.data.experimental.make_csv_dataset(")
+    chain = [stage(0, "apply", of=function("make_csv_dataset_v2"))]
+    chain += [stage(number, method, number - 1) for number, method in enumerate(methods, 1)]
+    stages = (*(each.model_copy(update={"place": here}) for each in chain), stage(4, "map", 3, of=function("pack")))
+    looked = inspection(stages, tuple(cost(number, 2.0) for number in range(5)), cardinality=None).model_copy(
+        update={
+            "pass_elements": pass_elements,
+            "training": ScriptTraining(line="train.py:12", model=True, epochs=epochs),
+        }
+    )
+    found = [each for each in idea_bounds.ideas(looked, 1, 9.0, 3.0, 1.0) if "with shuffle=False" in each]
+    assert [each.partition(", reads")[0] for each in found] == ["make_csv_dataset, train.py:9"] * told
 
 
 @pytest.mark.parametrize(
@@ -516,6 +546,7 @@ def test_arrays_whose_rows_are_drawn_one_at_a_time_are_to_be_batched(joined: str
     ("name", "collates", "passes", "told"),
     [
         ("scan_random_index", function("fetch_function", python=True), 3, True),
+        ("scan_random_index", function("fetch_function", python=True, draws_in_python=False), 3, True),
         ("scan_random_index", function("fetch_function", draws_in_python=True), 3, False),  # words are masked anew
         ("scan_random_index", function("fetch_function", python=True), 1, False),
         ("running_mean", function("fetch_function", python=True), 3, False),
@@ -538,6 +569,9 @@ def test_samples_that_a_scan_of_a_library_shuffles_are_to_be_kept_and_shuffled_b
     texts = [each for each in idea_bounds.ideas(looked, 1, 20.0, 2.0, 1.0) if "shuffle=False" in each]
     assert [each.partition(", so ")[0] for each in texts] == (
         ["scan(scan_random_index), train.py:9, shuffles all samples"] * told
+    )
+    assert any("Right only if map(fetch_function)" in each for each in texts) is (
+        told and collates.draws_in_python is None
     )
     assert all("put unbatch(), cache(), shuffle() and batch() behind it" in each for each in texts)
     assert all("shuffle=False and drop_remainder=False," in each for each in texts), "else each epoch drops the same"

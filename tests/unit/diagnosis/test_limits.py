@@ -11,7 +11,7 @@ from pipeline_bench.diagnosis import model_step
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Limit
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.events import Copied, InGraph, KeptMemory, KnownShapes
-from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Stage, Target
+from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, Stage, Target
 from pipeline_bench.model.session import Session
 from tests.unit.diagnoses import row, tensor
 from tests.unit.diagnosis.simulated import (
@@ -314,12 +314,16 @@ def test_files_that_memory_does_not_hold_are_told_where_the_disk_is_slower_than_
     assert ("memory holds" in text) is told
 
 
+OF_READER = Location(file="train.py", line=9, text="data = tf.data.experimental.make_csv_dataset(")
+
+
 @pytest.mark.parametrize(
     ("behind", "left_early", "told"),
     [
         (stage(1, "repeat", 0), False, True),
         (stage(1, "repeat", 0), True, False),  # TensorFlow empties it at the end of each pass
         (stage(1, "repeat", 0, count=2), False, False),
+        (stage(1, "repeat", 0).model_copy(update={"place": OF_READER}), False, True),
     ],
 )
 def test_a_cache_that_grows_for_ever_is_told(behind: Stage, left_early: bool, told: bool) -> None:
@@ -329,6 +333,7 @@ def test_a_cache_that_grows_for_ever_is_told(behind: Stage, left_early: bool, to
     found = list(limits_of.overflows(looked, 2**40))
     said = "cache, train.py:12, stands behind what never ends: it is never full, nothing is ever read from it, and it "
     assert [each.startswith(f"{said}grows for ever, 1.00 MiB a batch.") for each in found] == [True] * told
+    assert any("in front of the repeat" in each for each in found) is (told and behind.place != OF_READER)
 
 
 @pytest.mark.parametrize(

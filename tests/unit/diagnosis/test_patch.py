@@ -1959,6 +1959,16 @@ def test_what_comes_behind_all_that_a_library_made_stands_behind_its_call() -> N
     assert "no diff: a library's function, called in line 2, makes map" in inside
 
 
+def test_of_a_call_that_returns_several_datasets_the_one_of_the_training_is_meant() -> None:
+    """`.cache()` behind `tfds.load(…)` itself fails, where that is given two splits."""
+    made = of_one_call("load_pictures", shuffled=False)
+    place = {"text": "(train, test), info = tfds.load('mnist', split=['train', 'test'],"}
+    stages = [each.model_copy(update={"place": each.place.model_copy(update=place)}) for each in made["looked"].stages]
+    made["looked"] = made["looked"].model_copy(update={"stages": tuple(stages)})
+    text = said_of(made, InsertAfter(stage=3, method="cache"))
+    assert text.startswith("Write `.cache()` behind the dataset of this training, of those that `load_pictures`")
+
+
 def test_what_keeps_elements_in_front_of_a_librarys_last_prefetch_stands_behind_its_call_with_a_prefetch() -> None:
     made = of_one_call("make_csv_dataset", batched_last=False)
     text = said_of(made, InsertAfter(stage=3, method="cache"))
