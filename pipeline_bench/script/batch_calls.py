@@ -64,17 +64,18 @@ def _makes_more(step: FrameType, taken_in: Sequence[SourceLoop]) -> bool:
         return True
     loop, frame = around[0], step
     while id(frame) != loop.frame:
-        if _calls_more(_body(frame.f_code), _scope(frame), frame.f_lineno):
+        if _calls_more(_body(frame.f_code), scope_of(frame), frame.f_lineno):
             return True
         if frame.f_back is None:
             return False
         frame = frame.f_back
     begun = (each for each in source_guards.nodes(loop.file) if isinstance(each, ast.For | ast.While))
     body = next((each.body for each in begun if each.lineno == loop.line), [])
-    return _calls_more(body, _scope(frame), frame.f_lineno)
+    return _calls_more(body, scope_of(frame), frame.f_lineno)
 
 
-def _scope(frame: FrameType) -> Mapping[str, Any]:
+def scope_of(frame: FrameType) -> Mapping[str, Any]:
+    """Return the variables that a frame knows."""
     return {**frame.f_globals, **frame.f_locals}
 
 
@@ -94,7 +95,7 @@ def _calls_more(body: list[ast.stmt], scope: Mapping[str, Any], line: int, depth
             continue
         if _is_training(call) and not found.at_times:
             return True
-        value, owner = _value(call.func, scope)
+        value, owner = held(call.func, scope)
         if _is_tf_function(value):
             if not found.at_times or _trains(value.python_function):
                 return True
@@ -140,13 +141,13 @@ def _is_training(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINS
 
 
-def _value(node: ast.expr, scope: Mapping[str, Any]) -> tuple[Any, Any]:
+def held(node: ast.expr, scope: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return what a name, or an attribute of one, holds, and of a method what it is of; nothing of the user's runs."""
     if isinstance(node, ast.Name):
         return scope.get(node.id), None
     if not isinstance(node, ast.Attribute):
         return None, None
-    owner, _ = _value(node.value, scope)
+    owner, _ = held(node.value, scope)
     try:
         found = None if owner is None else inspect.getattr_static(owner, node.attr)
     except AttributeError:

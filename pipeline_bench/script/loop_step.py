@@ -6,29 +6,18 @@ its place, may as well write a checkpoint or a log, and is never run.
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from time import monotonic  # by itself: a user's code may replace that of the module
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.script import batch_calls
+from pipeline_bench.script import batch_calls, loop_arguments
 from pipeline_bench.tfdata import describe
-from pipeline_bench.user_code import source_guards
 from pipeline_bench.user_code.source_loops import SourceLoop
-
-_COMPUTE = ("keras", "numpy", "tensorflow")
-"""Packages whose functions make an array of numbers, as of a shape."""
-_KERAS = ("keras", "tf_keras")
-_BEGINNING = re.compile(r"(get_)?(init|initial|initialize|zero)(_\w*)?")
-"""What the methods are named that give a state to begin with; the state that a batch left has another name."""
-_STRUCTURES = (ast.Constant, ast.List, ast.Name, ast.Tuple, ast.expr_context)
-_COMPUTING = (ast.Attribute, ast.BinOp, ast.Call, ast.UnaryOp, ast.keyword, ast.operator, ast.unaryop)
 
 
 class Call(NamedTuple):
@@ -125,6 +114,8 @@ def of(call: Call | None, batch: Any, taken_in: Sequence[SourceLoop]) -> LoopSte
     a transposition, and would fit no other. An array that is made of no batch, as noise, is given again with each. A
     function that runs eagerly may do anything.
 
+    A flag that tells only some rounds of the loop from the others, as ``first`` or ``i == 0``, is what it is in most.
+
     Args:
         call: that trains.
         batch: that the loop took last.
@@ -142,10 +133,12 @@ def of(call: Call | None, batch: Any, taken_in: Sequence[SourceLoop]) -> LoopSte
         return None
     others = [(place, part) for place, part in parts if id(part) not in places]
     arrays = {place for place, part in others if _is_array(part)}
-    known = of_no_batch(call.frame, len(call.arguments), [*call.named]) if arrays else arrays
+    known = loop_arguments.of_no_batch(call.frame, len(call.arguments), [*call.named]) if arrays else arrays
     if len(others) == len(parts) or not arrays <= known:
         return None
-    step = LoopStep(call.function, call.arguments, call.named, batch)
+    flags = loop_arguments.in_most_rounds(call.frame, call.arguments, call.named, taken_in)
+    arguments = [flags.get(place, each) for place, each in enumerate(call.arguments)]
+    step = LoopStep(call.function, arguments, {name: flags.get(name, each) for name, each in call.named.items()}, batch)
     step.part = batch_calls.part(step.name, taken_in, call.frame)
     return step
 
@@ -164,102 +157,3 @@ def _places(batch: Any) -> dict[int, int]:
 
     kinds = (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)
     return {id(part): place for place, part in enumerate(tf.nest.flatten(batch)) if isinstance(part, kinds)}
-
-
-# --- arguments that are made of nothing that the loop takes, as far as its text says ----------------------------------
-
-
-def of_no_batch(frame: FrameType, size: int, names: Sequence[str]) -> frozenset[int | str]:
-    """Return those arguments, by place or name, that the loop around the call makes of numbers alone.
-
-    There is none where the text does not tell which call it is, or has no loop around it. What is there before the loop
-    may be made of a batch all the same: the loop over the batches may be around the function's call.
-
-    Args:
-        frame: of the code that makes the call.
-        size: how many arguments are given by their place.
-        names: those of the others.
-    """
-    line, first = frame.f_lineno, frame.f_code.co_firstlineno
-    nodes = source_guards.nodes(frame.f_code.co_filename)
-    around = [each for each in nodes if isinstance(each, ast.Call | ast.For | ast.While) and each.lineno >= first]
-    around = [each for each in around if each.lineno <= line <= (each.end_lineno or line)]
-    loops = [each for each in around if not isinstance(each, ast.Call)]
-    calls = [each for each in around if isinstance(each, ast.Call) and len(each.args) == size]
-    calls = [each for each in calls if [named.arg for named in each.keywords] == [*names]]
-    if len(calls) != 1 or not loops:
-        return frozenset()
-    outermost = min(loops, key=lambda each: each.lineno)
-    shared = {name for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
-    code = frame.f_code
-    own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}  # a function's may be of the batch: its size
-    known = {name: each for name, each in frame.f_globals.items() if name not in own}
-    known |= {name: each for name, each in frame.f_locals.items() if _is_layer(each)}  # which is of no batch
-    text = _LoopText(outermost, shared, known)
-    given: Iterator[tuple[int | str, ast.expr]] = chain(
-        enumerate(calls[0].args), ((str(each.arg), each.value) for each in calls[0].keywords)
-    )
-    return frozenset(place for place, value in given if text.is_free(value))
-
-
-class _LoopText:
-    """What a loop sets and reads, and the variables that hold nothing of a batch."""
-
-    def __init__(self, loop: ast.AST, shared: set[str], known: Mapping[str, Any]) -> None:
-        """Read the loop.
-
-        Args:
-            loop: that runs.
-            shared: names that functions set outside of themselves.
-            known: the module's variables, and those of the function that hold a layer of Keras.
-        """
-        nodes = [*ast.walk(loop)]
-        self._shared, self._known = shared, known
-        self._set = [each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
-        named = (getattr(each, field, None) for each in nodes for field in ("name", "rest"))  # as by a `case`
-        self._set += [name for name in named if isinstance(name, str)]
-        self._read = [each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
-        self._assigned = [each for each in nodes if isinstance(each, ast.Assign)]
-
-    def is_free(self, value: ast.expr) -> bool:
-        """Return whether an argument is made of numbers alone, there or by the loop, which does no more with it."""
-        if not isinstance(value, ast.Name):
-            return self._is_of_numbers(value)
-        if value.id in self._shared or self._read.count(value.id) > 1:  # as in `noise += x`, `noise[:] = x`
-            return False
-        made = [each.value for each in self._assigned if [ast.unparse(to) for to in each.targets] == [value.id]]
-        return 0 < len(made) == self._set.count(value.id) and all(map(self._is_of_numbers, made))
-
-    def _is_of_numbers(self, value: ast.expr) -> bool:
-        """Return whether an expression computes of numbers alone, or of nothing but what a layer of Keras has."""
-        parts = [*ast.walk(value)]
-        names = {each.id for each in parts if isinstance(each, ast.Name)}
-        is_plain = all(isinstance(each, (*_STRUCTURES, *_COMPUTING)) for each in parts)
-        is_fixed = names.isdisjoint(self._set) and names.isdisjoint(self._shared)
-        values = [self._known.get(name) for name in names]
-        return is_plain and is_fixed and (all(map(_is_fixed, values)) or (_asks_alone(value) and _is_layer(values[0])))
-
-
-def _asks_alone(value: ast.expr) -> bool:
-    """Return whether an expression only asks a variable for the state that a recurrent network begins with.
-
-    As ``encoder.initialize_hidden_state()``, without arguments: ``model.last_state()`` is of a batch.
-    """
-    match value:
-        case ast.Call(func=ast.Attribute(value=ast.Name(), attr=method), args=[], keywords=[]):
-            return _BEGINNING.fullmatch(method) is not None
-    return False
-
-
-def _is_layer(value: Any) -> bool:
-    """Return whether a variable is a layer or a model of Keras."""
-    kinds = type(value).__mro__
-    return any(each.__name__ == "Layer" and each.__module__.partition(".")[0] in _KERAS for each in kinds)
-
-
-def _is_fixed(value: Any) -> bool:
-    """Return whether a variable is a number, several of them, or a package that computes of what it is given alone."""
-    if isinstance(value, ModuleType):
-        return value.__name__.partition(".")[0] in _COMPUTE
-    several = isinstance(value, tuple | list) and len(value) > 0
-    return isinstance(value, int | float | str) or (several and all(map(_is_fixed, value)))

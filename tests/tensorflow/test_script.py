@@ -275,6 +275,15 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "        step(x, noise, scale=np.ones([SIZE], 'float32'))",
         [5, True, 12, [6.0, 22.0]],
     ),
+    "step_of_most_rounds": (
+        "class Encoder(keras.layers.Layer):\n    def initialize_hidden_state(self): return tf.zeros([4, 3])\n"
+        "class Trainer:\n    encoder = Encoder()\n    @tf.function\n    def step(self, x, hidden, first):\n"
+        "        with tf.GradientTape(): return tf.reduce_sum(x) + tf.reduce_sum(hidden) + (99.0 if first else 0.0)\n"
+        "    def train(self):\n        for epoch in range(2):\n"
+        "            hidden = self.encoder.initialize_hidden_state()\n"
+        "            for i, (x, y) in enumerate(data): self.step(x, hidden, first=i == 0)\nTrainer().train()",
+        [10, True, 17, [6.0, 22.0]],
+    ),
     "step_among_others": (
         "class Gan:\n    @tf.function\n    def critic(self, x):\n        with tf.GradientTape(): return x\n"
         "    @tf.function\n    def generator(self): return 1\n"
@@ -617,7 +626,7 @@ def reach(name):
             assert np.geterr()["over"] == "raise"
             step = consumers.step_of(training.model)
             assert [step(batch) for batch in training.data.take(2)] == [1.0, 1.0]
-        if name in ("step_of_a_method", "step_with_summaries", "step_of_noise", "prepares_in_fit"):
+        if name in STEPS:
             assert not os.path.exists("stepped")
             step = consumers.step_of(training.model)
             found.append([step(batch) for batch in training.data.take(2)])
@@ -644,6 +653,7 @@ def tell(name):
 
 gc.collect()
 gc.freeze()  # else each fork looks through all that was imported
+STEPS = ("step_of_a_method", "step_with_summaries", "step_of_noise", "step_of_most_rounds", "prepares_in_fit")
 WAITED = ("guarded", "tries_again", "within_with", "thread", "second_thread", "interrupted", "frees")
 parent, waited = os.getpid(), []
 processes.end_with_parent(os.getppid())  # a script that never ends must not outlive a run that is given up
