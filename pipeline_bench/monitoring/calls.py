@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -23,6 +24,11 @@ from pipeline_bench.text import units
 
 _WORTH = 0.2
 """Of a loop's time, from which on what it did beside its steps is reported."""
+_RECENT = 4
+"""Iterations of a loop: what trains nothing and came in none of the last ones, as a validation, is not of its step."""
+_WORTH_OF_PREDICT = 0.1
+"""Of its steps' time, from which on the calls of `predict` in them are worth a word."""
+_PREDICT = "predict"
 EVALUATION = "evaluate"
 """What a call that goes over several batches, and trains on none, is called: it is a validation by itself."""
 _FED = (
@@ -58,7 +64,7 @@ class CallMonitor(LoopMonitor):
         """
         super().__init__(name, device, out, waits_for_device=True)
         self.record.course = None  # its batches are of no data that is passed over
-        self._how_fed = fed
+        self.how_fed = fed
         self._under_way: dict[int, tuple[int, int, object]] = {}
         """Of each thread: when its step began, how long that has waited so far, in ns, and the thread's token."""
         self._ended_ns: dict[int, int] = {}
@@ -66,6 +72,8 @@ class CallMonitor(LoopMonitor):
         self._wait_lines = WaitLines()
         self.beside_ns = 0
         """How long it did something else between two steps, as a validation."""
+        self.predictions = self.predicted_ns = 0
+        """How many calls of `predict` it made, and how long these took."""
 
     def begin(self, at_ns: int, feeds: bool) -> None:
         """Begin a step of this thread; the one before ends by that, and an ended thread's where its last call did."""
@@ -109,8 +117,11 @@ class CallMonitor(LoopMonitor):
             self._receive(self._ended_ns.get(thread, 0), thread)
         self.read(settled=True)
         if self._feeds:
-            besides = _besides(self.beside_ns, self.record.log.totals.time_ns)
-            self.record.remarks += (self._how_fed, *self._wait_lines.remarks(), *besides)
+            self.record.remarks += (self.how_fed, *self._wait_lines.remarks())
+        steps_ns = self.record.log.totals.time_ns
+        self.record.remarks += _besides(self.beside_ns, steps_ns)
+        if 2 * self.predictions >= self._steps.begun:  # in the steps, and not in a validation now and then
+            self.record.remarks += _of_predict(self.predictions, self.predicted_ns, steps_ns)
         return super().close(reason)
 
     def _receive(self, end_ns: int, thread: int) -> None:
@@ -127,6 +138,17 @@ def _besides(beside_ns: int, steps_ns: int) -> tuple[str, ...]:
         return ()
     took = f"{units.seconds(beside_ns / 1e9)} between its steps, {units.share(share)} of the loop,"
     return (f"{took} went to calls that train nothing, of a validation or of a policy that acts, and are in no figure",)
+
+
+def _of_predict(calls: int, took_ns: int, steps_ns: int) -> tuple[str, ...]:
+    """Return what else does what the calls of `predict` in a loop's steps do, where these take much of its time."""
+    if not took_ns or took_ns < _WORTH_OF_PREDICT * steps_ns:
+        return ()
+    took = f"{units.milliseconds(took_ns / calls / 1e6)} each, {units.seconds(took_ns / 1e9)} in all"
+    return (
+        f"{calls} calls of predict took {took}: each sets up an input pipeline of its own; for what fits in one batch, "
+        "predict_on_batch, or a call of the model in a tf.function, does not",
+    )
 
 
 def _learns(model: Any) -> bool:
@@ -147,12 +169,20 @@ class _Thread(threading.local):
         """When its last call ended, and its device had nothing to do."""
         self.computed_ns = 0
         """For how long since then a model computed, and trained nothing."""
+        self.left_ns: int | None = None
+        """When a step had ended before `Session.run` did what is no part of one, until it trains again."""
         self.ran: set[Hashable] = set()
         """Lines that trained since the loop's own did."""
         self.monitor: CallMonitor | None = None
         self.line: Hashable | None = None
         self.between: set[Any] = set()
         """What trains nothing and was called since the last call that trains."""
+        self.others: set[Any] = set()
+        """The same, since the loop's own line trained."""
+        self.recent: deque[set[Any]] = deque(maxlen=_RECENT)
+        """The same, of each of the iterations before."""
+        self.other: Any = None
+        """The last of these."""
         self.repeats = self.repeats_here = self.repeated = False
         """Whether such a call came again since then; whether one did in this iteration of the loop, and in the last."""
         self.tapes = 0
@@ -216,9 +246,23 @@ class TimedCalls:
             thread.monitor = self._watch(where, monitor)
         thread.ran.clear()
         thread.repeated, thread.repeats_here = thread.repeats_here, False
+        thread.recent.append(thread.others)
+        thread.others = set()
         if thread.monitor is not None:
             thread.monitor.begin(at_ns, feeds)
         return True
+
+    def computes(self, call: Callable[[], Any]) -> Any:
+        """Make a call in which a model computes and trains nothing: that is no wait for a batch."""
+        thread = self._thread
+        if thread.monitor is None:
+            return call()
+        began_ns = time.monotonic_ns()
+        try:
+            with thread.monitor.computing():
+                return call()
+        finally:
+            thread.computed_ns += time.monotonic_ns() - began_ns
 
     def _timed(self, before_ns: int, call: Callable[[], tuple[Any, float]]) -> Any:
         """Make a call that trains, and return what it gives.
@@ -316,6 +360,7 @@ class TrainingCalls(TimedCalls):
         if not thread.tapes:
             thread.repeats |= what in thread.between or what == EVALUATION
             thread.between.add(what)
+        thread.other = what
 
     def computes(self, call: Callable[[], Any], model: Any = None) -> Any:
         """Make a call in which a model computes and trains nothing: that is no wait for a batch.
@@ -327,9 +372,9 @@ class TrainingCalls(TimedCalls):
         thread = self._thread
         if thread.monitor is None or thread.tapes or not (model is None or _learns(model)):
             return call()
-        began_ns = time.monotonic_ns()
-        try:
-            with thread.monitor.computing():
-                return call()
-        finally:
-            thread.computed_ns += time.monotonic_ns() - began_ns
+        before_ns, monitor = thread.computed_ns, thread.monitor
+        given = super().computes(call)
+        if thread.other == _PREDICT and thread.monitor is monitor:
+            monitor.predictions += 1
+            monitor.predicted_ns += thread.computed_ns - before_ns
+        return given

@@ -37,8 +37,9 @@ class WaitLines:
 
     def end(self, thread: int, *, counts: bool) -> None:
         """Take in that a thread waits no more; what did not end with a step does not count."""
-        found = list(self._waits.pop(thread, Counter()).items())  # a sample that has begun may still be added
-        if counts:
+        samples = self._waits.pop(thread, None)
+        if counts and samples:  # seldom: five a second are taken
+            found = list(samples.items())  # a sample that has begun may still be added
             self._samples += sum(count for _, count in found)
             self._seen.update({place: count for place, count in found if place is not None})
 

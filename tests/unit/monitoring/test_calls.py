@@ -139,6 +139,35 @@ def test_what_a_model_computes_between_two_steps_is_no_input_wait(at: list[int])
     assert line not in {number for _, number in monitor._wait_lines._seen}  # the job's own sampler may poll as well
 
 
+@pytest.mark.parametrize(
+    ("what", "took_ns", "every", "told"),
+    [
+        ("predict", 2 * STEP_NS, 1, True),
+        ("predict", STEP_NS // 2, 1, False),
+        ("predict", 100 * STEP_NS, 10, False),
+        ("predict_on_batch", 2 * STEP_NS, 1, False),
+    ],
+)
+def test_predict_in_each_step_is_told_where_it_takes_much_of_it(
+    at: list[int], what: str, took_ns: int, every: int, told: bool
+) -> None:
+    """Not where it is a validation now and then, of all its data."""
+
+    def predicts(training: TrainingCalls, number: int) -> None:
+        def compute() -> None:
+            at[0] += took_ns
+
+        if number % every == 0:
+            training.other(what)
+            training.computes(compute)
+
+    monitor = loop(at, predicts)
+    monitor.close()
+    remarks = [each for each in monitor.record.remarks if "predict_on_batch, or a call of the model" in each]
+    assert len(remarks) == told
+    assert all(each.startswith("39 calls of predict took 2.00 ms each, 78.0 ms in all:") for each in remarks)
+
+
 def test_the_time_of_a_validation_is_no_input_wait_and_told_where_it_is_much(at: list[int]) -> None:
     monitor = loop(at, validates)
     assert monitor.beside_ns == 3 * GAP_NS
