@@ -37,7 +37,8 @@ _PRINTED_BYTES = 4096
 """In a call; a file of a sample is larger."""
 _FILES_KEPT, _LOOK_EVERY_S = 32, 0.01
 _NO_FILE_OF_USERS = re.compile(
-    r"^/(dev/(?!shm/)|dev/shm/(psm_|sem\.|torch_)|memfd:|SYSV)|(lock\.mdb|-lock|-shm| \(deleted\))$"
+    r"^/(dev/(?!shm/)|dev/shm/(psm_|sem\.|torch_|nccl|cuda|joblib|vader|ucx)|memfd:|SYSV)"
+    r"|(lock\.mdb|-lock|-shm| \(deleted\))$"
 )
 """Of what is mapped: devices, memory that processes share, and locks, which who reads LMDB or SQLite writes to."""
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "proc", "sysfs"})

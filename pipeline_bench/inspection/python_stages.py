@@ -82,11 +82,12 @@ def look_into(
     """
     with (
         _callers(sys.modules.get("PIL.Image"), "open") as opening,
+        _callers(sys.modules.get("tensorflow.python.pywrap_tfe"), "TFE_Py_FastPathExecute", _writes) as writing,
         _callers(sys.modules.get("tensorflow.python.pywrap_tfe"), "TFE_Py_FastPathExecute", _computes) as eager,
         disk.writing_watched() as has_written,
     ):
         lines = line_costs(take, seconds * _PROFILE_SHARE, _is_written, follow)
-        writes_files = has_written(lines.calls)
+        writes_files = bool(writing) or has_written(lines.calls)
     alive()
     shares = {(each.place.file, each.place.line): each.share for each in lines.own}
     if ops := sum(eager[line] for line in shares):
@@ -161,6 +162,10 @@ def _callers(
 
     with public_api.patched(module, name, called):
         yield lines
+
+
+def _writes(context: object, op: str, *_: object) -> bool:
+    return op == "WriteFile"
 
 
 def _computes(context: object, op: str, *_: object) -> bool:

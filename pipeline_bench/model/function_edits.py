@@ -134,7 +134,7 @@ class Memoize(EditOfCalls):
         return True
 
     def apply(self, plan: CallPlan) -> None:
-        """Leave the calls of tf.data as they are: `memoize.Memos` changes the user's functions."""
+        """Leave the calls of tf.data as they are: `kept_results.Memos` changes the user's functions."""
 
     def claims(self) -> list[tuple[int | str, str]]:
         if self.workers is None:  # with a cache, which keeps more, it would gain nothing

@@ -28,7 +28,7 @@ from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.tfdata import describe, keras_adapters, worker_places
 from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.generator_call import GeneratorCall
-from pipeline_bench.user_code.memoize import Memos
+from pipeline_bench.user_code.kept_results import Memos
 
 Kind = Literal["tf.data", "distributed", "PyDataset", "generator", "arrays"]
 """What a `fit` or a loop takes its batches from."""

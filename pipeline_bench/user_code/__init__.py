@@ -29,7 +29,7 @@ from pipeline_bench.system.processes import no_collection
 from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, safe_message
 from pipeline_bench.user_code import installed
 
-_OURS = str(Path(__file__).parents[1]) + "/"
+OURS = str(Path(__file__).parents[1]) + "/"
 TENSORFLOW = ("tensorflow", "keras", "tf_keras")
 UNSEEN = ("flax", "jax", "torch")
 """Frameworks whose calls do not show as they train. TensorFlow imports JAX by itself where it is installed."""
@@ -54,7 +54,7 @@ Origin = Literal["user", "library", "tensorflow", "other"]
 @functools.cache  # `users_modules` asks for each module: more of them than a cache has room for would all be missed
 def origin(file: str) -> Origin:
     """Return whose code a file holds, by where it is."""
-    if file.startswith(_OURS) or (file.startswith("<frozen") and file.endswith(">")):
+    if file.startswith(OURS) or (file.startswith("<frozen") and file.endswith(">")):
         return "other"
     if installed.is_of(file, TENSORFLOW):
         return "tensorflow"
@@ -235,7 +235,7 @@ def _trim(trace: traceback.TracebackException | None, seen: set[int]) -> None:
 
 
 def _is_machinery(file: str) -> bool:
-    return file.startswith((_OURS, "<frozen importlib"))
+    return file.startswith((OURS, "<frozen importlib"))
 
 
 _IN_A_LAYER = re.compile(

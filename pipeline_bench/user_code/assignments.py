@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 _LEAVING = (ast.Break, ast.Continue, ast.Raise, ast.Return)
-_SUPPRESSES = re.compile("suppress|ignor|catch", re.IGNORECASE)
+_SUPPRESSES = re.compile("suppress|ignor", re.IGNORECASE)
 """In the name of what goes on behind what failed within it."""
 _HANDS_OVER = (ast.Yield, ast.YieldFrom, ast.Await)
 
@@ -242,7 +242,8 @@ def _tries(function: ast.AST) -> Iterator[ast.Try | ast.TryStar | ast.With | ast
 
 def suppresses(statement: ast.With | ast.AsyncWith) -> bool:
     """Return whether a ``with`` goes on behind what failed within it, by the names of what it uses."""
-    return any(_SUPPRESSES.search(ast.unparse(item.context_expr)) for item in statement.items)
+    calls = (each.context_expr for each in statement.items if isinstance(each.context_expr, ast.Call))
+    return any(_SUPPRESSES.search(ast.unparse(each.func)) for each in calls)
 
 
 def _is_seen_between(name: str, made: str, run: Sequence[ast.stmt], function: ast.AST) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import inspect
 import numbers
 import os
 from collections import Counter
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePath
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from pipeline_bench import user_code
 from pipeline_bench.user_code import source_guards
@@ -47,10 +48,10 @@ def varying(file: str, function: ast.AST, namespace: Mapping[str, Any]) -> Varie
         match node:
             case ast.Name(id=name):
                 value = namespace.get(name)
-                is_set = name in _attributes_set(file) and value is not None and is_key(value)  # by another module
+                is_set = name in _set_by_others(file) and value is not None and is_key(value)
                 return name in names or is_set or not _is_constant(name, namespace)
             case ast.Attribute(attr=name):
-                return name in _attributes_set(file)
+                return name in attributes_set(file)
         return False
 
     return varies
@@ -89,14 +90,19 @@ def init_methods(nodes: Iterable[ast.AST]) -> list[ast.FunctionDef]:
 
 
 @functools.lru_cache(maxsize=16)
-def _attributes_set(file: str) -> frozenset[str]:
+def attributes_set(file: str) -> frozenset[str]:
     """Return the names of the attributes that a file, or a module near it, sets anew: all of one, or a part."""
-    return frozenset(name for nodes in _near(file) for name in _set_in(nodes))
+    return _set_by_others(file).union(_set_in(source_guards.nodes(file)))
 
 
-def _near(file: str) -> Iterator[Sequence[ast.AST]]:
-    """Yield what is in a file, and in the user's modules of the same folders, by now."""
-    yield source_guards.nodes(file)
+@functools.lru_cache(maxsize=16)
+def _set_by_others(file: str) -> frozenset[str]:
+    """Return those that modules near it set, which may be global names of the file."""
+    return frozenset(name for nodes in _beside(file) for name in _set_in(nodes))
+
+
+def _beside(file: str) -> Iterator[Sequence[ast.AST]]:
+    """Yield what is in the user's modules near a file, by now."""
     for other in {name for name, _ in user_code.users_modules()} - {file}:
         folders = [Path(each).absolute().parent for each in (file, other)]
         around = os.path.commonpath(folders)
@@ -129,23 +135,85 @@ def _of_objects_in_init(nodes: Iterable[ast.AST]) -> set[int]:
 def sets_truths(file: str) -> bool:
     """Return whether a file, or a module near it, may switch something on behind some batches: ``data.augment = True``.
 
-    That sets an attribute, or what a function has of the module, to what is true or false, or to what it is given.
+    That sets an attribute which some code reads, or what a function has of the module, to what is true or false.
     """
-    for nodes in _near(file):
+    every = [source_guards.nodes(file), *_beside(file)]
+    read = {each.attr for nodes in every for each in nodes if _is_read(each)}
+    for nodes in every:
         own = _of_objects_in_init(nodes)
         shared = {name for each in nodes if isinstance(each, ast.Global) for name in each.names}
         for each in nodes:
             match each:
                 case (
                     ast.Assign(targets=targets, value=ast.Constant(value=bool()))
-                    | ast.Assign(targets=targets, value=ast.Name() | ast.Compare() | ast.UnaryOp(op=ast.Not()))
+                    | ast.Assign(targets=targets, value=ast.Compare() | ast.UnaryOp(op=ast.Not()))
                 ):
-                    attributes = (to for to in targets if isinstance(to, ast.Attribute) and id(to) not in own)
-                    if any(attributes) or any(isinstance(to, ast.Name) and to.id in shared for to in targets):
+                    attributes = [to for to in targets if isinstance(to, ast.Attribute) and id(to) not in own]
+                    names = (to.id for to in targets if isinstance(to, ast.Name))
+                    if not read.isdisjoint(to.attr for to in attributes) or not shared.isdisjoint(names):
                         return True
-                case ast.Call(func=ast.Name(id="setattr")):
-                    return True
     return False
+
+
+def _is_read(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+
+
+def is_set_anew(text: str, file: str) -> bool:
+    """Return whether an expression of a file asks for an attribute, or a global name, that code sets anew."""
+    inside = list(ast.walk(ast.parse(text, mode="eval")))
+    names = {each.id for each in inside if isinstance(each, ast.Name)}
+    attributes = {each.attr for each in inside if isinstance(each, ast.Attribute)}
+    return not (
+        names.isdisjoint(_set_anew(file) | _set_by_others(file)) and attributes.isdisjoint(attributes_set(file))
+    )
+
+
+def follow_what_is_set_anew(functions: Iterable[Any], seen: AbstractSet[Any] = frozenset()) -> bool:
+    """Return whether some functions of the user's, and those that they name, read or make what other code may see.
+
+    That is a global name or an attribute of one that is set anew, as ``SIZE`` behind some epochs, or one they set.
+    """
+    plain = {inspect.unwrap(each) for each in functions if isinstance(each, FunctionType)}
+    own = {each for each in plain - seen if isinstance(each, FunctionType) and user_code.is_users(_file(each))}
+    definitions = {each: _definition(each) for each in own}
+    if any(_reads_set_anew(each, definition) for each, definition in definitions.items()):
+        return True
+    named = (of for each, definition in definitions.items() for of in named_in([definition], each.__globals__))
+    return bool(own) and follow_what_is_set_anew([*named], seen | own)
+
+
+def _file(function: FunctionType) -> str:
+    return function.__code__.co_filename
+
+
+def _definition(function: FunctionType) -> ast.AST:
+    """Return the definition of a function, empty of a lambda, and where its text is not known."""
+    code = function.__code__
+    return source_guards.function_of(_file(function), code.co_name, code.co_firstlineno) or ast.Module([], [])
+
+
+def _reads_set_anew(function: FunctionType, definition: ast.AST) -> bool:
+    file, inside, own = _file(function), list(ast.walk(definition)), _bound(definition)
+    if any(isinstance(each, ast.Global) for each in inside):
+        return True
+    loaded = [each for each in inside if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Load)]
+    for each in loaded:
+        *_, root = chain(each)
+        is_global = isinstance(root, ast.Name) and root.id in function.__globals__ and root.id not in own
+        if is_global and is_set_anew(ast.unparse(each), file):
+            return True
+    return False
+
+
+def named_in(nodes: Iterable[ast.AST], namespace: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield what global names in some nodes stand for, and attributes of modules."""
+    for each in (part for node in nodes for part in ast.walk(node)):
+        match each:
+            case ast.Name(id=name):
+                yield namespace.get(name)
+            case ast.Attribute(value=ast.Name(id=of), attr=name) if isinstance(namespace.get(of), ModuleType):
+                yield inspect.getattr_static(namespace[of], name, None)
 
 
 def chain(node: ast.AST) -> Iterator[ast.AST]:
@@ -236,7 +304,7 @@ def stays(key: ast.expr, file: str) -> bool:
     if isinstance(key, ast.Compare) and all(isinstance(each, ast.Is | ast.IsNot) for each in key.ops):
         compared = (each for each in (key.left, *key.comparators) if not isinstance(each, ast.Constant))
         return all(stays(each, file) for each in compared)
-    while isinstance(key, ast.Attribute) and key.attr not in _attributes_set(file):
+    while isinstance(key, ast.Attribute) and key.attr not in attributes_set(file):
         key = key.value
     return isinstance(key, ast.Name) and key.id not in _set_anew(file)
 

@@ -14,6 +14,8 @@ from typing import Any
 from pipeline_bench.model.calls import Gives, MemoizableCall
 from pipeline_bench.user_code import source_guards
 
+_PLAIN = (str, bytes, numbers.Number)
+"""What is no array, and has no parts; NumPy's single numbers are among the numbers."""
 _HAS_OPENED = {"filename", "format", "info", "n_frames", "tile"}
 _DOES_OPENED = {"_getexif", "draft", "getexif", "seek"}
 """What a picture of Pillow's that is an open file has and does, and its copy has not, or others of."""
@@ -21,11 +23,9 @@ _DOES_OPENED = {"_getexif", "draft", "getexif", "seek"}
 
 def memory_bytes(value: Any) -> float | None:
     """Return the memory that a result takes; None where it is nothing to keep, such as an iterator."""
-    if isinstance(value, tuple | list):
-        sizes = [memory_bytes(each) for each in value]
-        return None if None in sizes else sum(each for each in sizes if each is not None)
-    if isinstance(value, dict):
-        return memory_bytes(tuple(value.values()))
+    if isinstance(value, tuple | list | dict):
+        sizes = [memory_bytes(each) for each in (value.values() if isinstance(value, dict) else value)]
+        return None if None in sizes else sys.getsizeof(value) + sum(each for each in sizes if each is not None)
     return _picture_bytes(value) if _is_picture(value) else _part_bytes(value)
 
 
@@ -42,13 +42,13 @@ def _part_bytes(value: Any) -> float | None:
 
     if isinstance(value, np.ndarray):
         base = _base_of(value)  # which is held as long as any part of it
-        whole = base.nbytes if isinstance(base, np.ndarray) else value.nbytes
-        return None if value.dtype.hasobject or isinstance(base, mmap.mmap) else float(whole)
+        if value.dtype.hasobject or isinstance(base, mmap.mmap):
+            return None
+        return float(len(base) if isinstance(base, bytes | bytearray) else getattr(base, "nbytes", value.nbytes))
     if isinstance(value, tf.Tensor) and tf.executing_eagerly() and value.dtype != tf.string:
         return float(value.dtype.size * value.shape.num_elements())
-    if isinstance(value, str | bytes):
-        return float(len(value))
-    return 8.0 if isinstance(value, numbers.Number | np.generic) else None
+    # A file that cannot be read gives None.
+    return float(sys.getsizeof(value)) if value is None or isinstance(value, _PLAIN) else None
 
 
 def digest(value: Any) -> Any:
@@ -102,11 +102,17 @@ def _base_of(array: Any) -> Any:
 
 
 def share_memory(one: Any, other: Any) -> bool:
-    """Return whether two results have memory in common: as of a call that fills the same array each time."""
+    """Return whether two results have memory in common: as of a call that fills the same array, or picture, anew."""
     import numpy as np
 
-    arrays = [[part for part in _parts(each) if isinstance(part, np.ndarray)] for each in (one, other)]
-    return any(np.may_share_memory(left, right) for left in arrays[0] for right in arrays[1])
+    parts = [
+        [part for part in _parts(each) if isinstance(part, np.ndarray) or _is_picture(part)] for each in (one, other)
+    ]
+    return any(
+        left is right or (not _is_picture(left) and not _is_picture(right) and np.may_share_memory(left, right))
+        for left in parts[0]
+        for right in parts[1]
+    )
 
 
 def _parts(value: Any) -> Iterator[Any]:

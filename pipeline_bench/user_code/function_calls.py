@@ -51,7 +51,7 @@ def calls_in(file: str, line: int, functions: _Functions, *, through: bool = Fal
     wanted = {(node.name, _first_line(node)) for node in around}
     namespace = next((each.__globals__ for each in functions[file] if _of(each) in wanted), {})
     varies = call_keys.varying(file, around[0], namespace)
-    owner = Owner.of(around[0], nodes, namespace) if len(around) == 1 else None
+    owner = Owner.of(around[0], file, namespace) if len(around) == 1 else None
     made: list[_Made] = [
         (assignments.members(run), _keys_of_run(run, around[-1], file, varies, owner))
         for run in _runs_in(around[-1], line, through)
@@ -60,7 +60,14 @@ def calls_in(file: str, line: int, functions: _Functions, *, through: bool = Fal
         given = _given_to(around[-1])
         calls = (each for each in _calls_within(around[-1], line) if not _may_turn(each, varies, given))
         made += [([call], keys_of(call, varies)) for call in calls]
-    return list(dict.fromkeys(_call(file, nodes, keys, owner) for nodes, keys in made if keys))
+    found = ((each, keys) for each, keys in made if keys and not _follows(each, namespace, owner))
+    return list(dict.fromkeys(_call(file, each, keys, owner) for each, keys in found))
+
+
+def _follows(nodes: Sequence[ast.AST], namespace: Mapping[str, Any], owner: Owner | None) -> bool:
+    """Return whether functions that some nodes name, or methods of their object, depend on what is set anew."""
+    named = [*call_keys.named_in(nodes, namespace), *(() if owner is None else owner.functions(nodes))]
+    return call_keys.follow_what_is_set_anew(named)
 
 
 def runs_through(lines: Sequence[tuple[str, int]], functions: _Functions) -> list[MemoizableCall]:
@@ -115,11 +122,13 @@ def _keys_of_run(
     given = _given_to(function)
     sure: AbstractSet[str] = given
     found: list[ast.expr] = []
-    made, passed = "", False
+    made, passed, leaves = "", False, False
     for each in run:
         if each not in members:
             passed = True
-        elif not isinstance(each, ast.If) or assignments.variable(each):
+        elif isinstance(each, ast.If) and not assignments.variable(each):
+            leaves = True
+        else:
             if _may_turn(each, call_keys.but(made, varies), given):
                 return None
             value = assignments.value(each)
@@ -128,6 +137,9 @@ def _keys_of_run(
             if keys is None or any(assignments.reads(key, name) for key in keys for name in own):
                 return None
             if passed and not all(call_keys.stays(key, file) for key in keys):
+                return None
+            # Behind what leaves where there is none, as `BOXES[name]`, it may fail in front of that.
+            if leaves and not all(ast.unparse(key) in sure or isinstance(key, ast.Name) for key in keys):
                 return None
             found += keys
             sure = sure | call_keys.asked_for(value)

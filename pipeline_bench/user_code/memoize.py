@@ -1,8 +1,7 @@
-"""Calls in the user's Python that give the same for the same arguments: tried, and kept in a trial."""
+"""Calls in the user's Python that give the same for the same arguments, and what they give for a batch."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -10,11 +9,10 @@ from typing import Any
 
 from pipeline_bench import user_code
 from pipeline_bench.model.calls import Gives, MemoizableCall
-from pipeline_bench.model.edits import Edit
-from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.user_code import call_keys, call_results, drawn_arguments
 from pipeline_bench.user_code.call_keys import is_key
 from pipeline_bench.user_code.function_calls import Maker, calls_in, compiled_with, functions_of, runs_through
+from pipeline_bench.user_code.kept_results import Memo, writing_refused
 
 _Taker = Callable[[], Callable[[], Any]]
 """Returns what makes one more batch."""
@@ -88,13 +86,13 @@ def with_sizes(
     """
     looks = {call: _Look([]) for call in calls}
     memos = {call: Memo() for call in looks}
-    begun_s, made = time.monotonic(), 0
+    begun_s, made, stands_in = time.monotonic(), 0, False
 
     def maker(call: MemoizableCall) -> Maker:
         return lambda key, make: looks[call](key, lambda: memos[call](key, make))
 
     try:
-        with compiled_with({call: maker(call) for call in looks}):
+        with compiled_with({call: maker(call) for call in looks}), ExitStack() as standing_in:
             take = taker()
             for _ in range(batches):
                 take()
@@ -103,7 +101,10 @@ def with_sizes(
                 took_s = time.monotonic() - begun_s
                 if took_s > seconds:
                     break
-                if took_s > _MADE_SHARE * seconds or sum(look.bytes for look in looks.values()) > _MOST_MADE_BYTES:
+                is_large = sum(look.bytes for look in looks.values()) > _MOST_MADE_BYTES
+                if not stands_in and (is_large or took_s > _MADE_SHARE * seconds):
+                    stands_in = True
+                    standing_in.enter_context(writing_refused())
                     for memo in memos.values():
                         memo.stand_in()
     except Exception:  # whatever it is: what is known of fewer batches holds
@@ -179,8 +180,7 @@ class _Search:
                 look.begin_anew()
                 _made_with({call: look}, self._taker, self._end_s, self._alive)
         loses = look.gives == "opened" and call_results.asks_of_opened(call)
-        may_switch = look.has_truths and call_keys.sets_truths(call.file)
-        if look.refused or not look.calls or loses or may_switch:
+        if look.refused or not look.gave_any or loses or look.may_switch(call):
             self._not_the_same.add(call)
             return False
         known = {"share": min(1.0, self._share[call]), "batch_bytes": look.batch_bytes, "gives": look.gives}
@@ -254,8 +254,9 @@ class _Look:
         self._compared: list[Any] = []
         """Results that are held, so that others get no memory of theirs."""
         self._kinds: set[Gives] = set()
-        self.has_truths = False
-        """Whether a key is true or false: with the other one, which may come later, it may be random."""
+        self.gave_any = False
+        """Whether there was a result that is not None."""
+        self._seen: dict[tuple[Any, ...], None] = {}
 
     def begin_anew(self) -> None:
         """Forget what was counted."""
@@ -270,6 +271,21 @@ class _Look:
         The next epoch may have begun with them, whose length is not known.
         """
         return self.bytes / self._with_new
+
+    def may_switch(self, call: MemoizableCall) -> bool:
+        """Return whether one value of a key was seen that may be switched: with another one the call may be random.
+
+        That is a text, or nothing, or zero, which the code sets anew; or what is true or false, from wherever.
+        """
+        of_owner = ["None"] if call.owner else []  # its identity
+        texts = [*(each for each in call.arguments if each != call.owner), *of_owner, *call.owner_reads]
+        for text, values in zip(texts, zip(*self._seen, strict=True), strict=True):
+            one = values[0]
+            may_be = isinstance(one, bool) and call_keys.sets_truths(call.file)
+            may_be = may_be or ((not one or isinstance(one, str)) and call_keys.is_set_anew(text, call.file))
+            if may_be and len(set(values)) == 1:
+                return True
+        return False
 
     @property
     def saw_enough(self) -> bool:
@@ -302,10 +318,11 @@ class _Look:
         if self.refused or size is None or not all(map(is_key, key)):
             self.refused = True
             return made
-        self.has_truths = self.has_truths or any(isinstance(each, bool) for each in key)
+        self.gave_any = self.gave_any or made is not None
+        self._seen[key] = None
         if key not in self._keys:
             self._keys.add(key)
-            self.bytes += size
+            self.bytes += size + sum(len(each) for each in key if isinstance(each, bytes | str))
             self._with_new = self.batches + 1
         self._kinds.add(gives)
         if self._compares and self.calls <= _TIMES_COMPARED:
@@ -318,64 +335,6 @@ class _Look:
             except Exception:  # as of a file that was read to its end
                 self.refused = True
         return made
-
-
-class Memo:
-    """Keeps what a call gave, by its arguments; hands out a copy of what its user may change, such as an array."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[Any, ...], Any] = {}
-        self._in_place: list[Any] = []
-        self._next = 0
-        self._lock = threading.Lock()
-
-    def stand_in(self) -> None:
-        """From now on, have the kept results stand for those that were not computed yet, by turns."""
-        self._in_place = list(self._kept.values())
-
-    def __call__(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        if key in self._kept:
-            return call_results.copied(self._kept[key])
-        if self._in_place:
-            with self._lock:
-                self._next += 1
-                return call_results.copied(self._in_place[self._next % len(self._in_place)])
-        self._kept[key] = call_results.loaded(make())
-        return call_results.copied(self._kept[key])
-
-
-class Memos:
-    """What a trial keeps of the calls that its edits memoize."""
-
-    def __init__(self) -> None:
-        self._memos: dict[MemoizableCall, Memo] = {}
-        self._in_use = ExitStack()
-
-    def use(self, edits: Iterable[Edit], *, afresh: bool = False) -> None:
-        """From now on, have the calls that these edits memoize keep what they give, and no others.
-
-        Args:
-            edits: of a trial.
-            afresh: whether nothing is known that was kept before.
-
-        Raises:
-            PipelineBenchError: the file of a call has changed.
-        """
-        calls = [edit.call for edit in edits if isinstance(edit, Memoize)]
-        memos = {} if afresh else self._memos
-        self._in_use.close()
-        self._in_use.enter_context(compiled_with({call: memos.setdefault(call, Memo()) for call in calls}))
-
-    def stand_in(self) -> None:
-        """As `Memo.stand_in`, of each whose arguments come again: what is drawn anew hits none of those kept so far."""
-        for call, memo in self._memos.items():
-            if call.drawn is False:
-                memo.stand_in()
-
-
-def stand_for_all(edits: Iterable[Edit]) -> bool:
-    """Return whether what a trial with these edits keeps may stand for what it had no time to make."""
-    return all(edit.call.drawn is False for edit in edits if isinstance(edit, Memoize))
 
 
 def random_states() -> tuple[Any, ...]:

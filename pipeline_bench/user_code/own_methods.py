@@ -7,45 +7,49 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
-from pipeline_bench.user_code.call_keys import chain, changing, init_methods, is_name, outside_of
+from pipeline_bench.user_code import source_guards
+from pipeline_bench.user_code.call_keys import attributes_set, chain, changing, init_methods, is_name, outside_of
 
-_CHANGES = re.compile("^(shuffle|sort|fill|put|partition|update|append|extend|insert|pop|remove|reverse|clear)|inplace")
-"""How the names of calls begin that change what they are of, or their first argument, in place."""
+_CHANGES = frozenset(
+    ("append", "clear", "extend", "fill", "insert", "pop", "put", "remove", "reverse", "sort", "update")
+)
+"""Methods that change what they are of."""
 
 
 class Owner:
     """The object of the method that a line is in."""
 
-    def __init__(self, name: str, definition: ast.ClassDef, nodes: Sequence[ast.AST], kind: type) -> None:
+    def __init__(self, name: str, definition: ast.ClassDef, file: str, kind: type) -> None:
         """Look at an object.
 
         Args:
             name: by which the method has it: ``self``.
             definition: of its class.
-            nodes: of the file that this is in.
+            file: that this is in.
             kind: that class, or one that it inherits from.
         """
-        self.name, self._nodes, self._kind = name, nodes, kind
+        self.name, self._nodes, self._kind = name, source_guards.nodes(file), kind
+        self._set_elsewhere = attributes_set(file)
         self._methods = {each.name: each for each in definition.body if isinstance(each, ast.FunctionDef)}
 
     @classmethod
-    def of(cls, method: ast.AST, nodes: Sequence[ast.AST], namespace: Mapping[str, Any]) -> Owner | None:
+    def of(cls, method: ast.AST, file: str, namespace: Mapping[str, Any]) -> Owner | None:
         """Return the object of a method; None of a function that is none, or whose class is no global name.
 
         Args:
             method: its definition.
-            nodes: of its file.
+            file: that it is in.
             namespace: the global names there.
         """
-        found = next((each for each in nodes if isinstance(each, ast.ClassDef) and method in each.body), None)
+        classes = (each for each in source_guards.nodes(file) if isinstance(each, ast.ClassDef))
+        found = next((each for each in classes if method in each.body), None)
         kind = namespace.get(found.name) if found is not None else None
         name = _object_of(method)
-        return Owner(name, found, nodes, kind) if found is not None and name and isinstance(kind, type) else None
+        return Owner(name, found, file, kind) if found is not None and name and isinstance(kind, type) else None
 
     def reads_of(self, nodes: Iterable[ast.AST]) -> list[str] | None:
         """Return the attributes that the methods read which some nodes call of it, and those that these call.
@@ -78,7 +82,7 @@ class Owner:
         given = [part for each in calls for part in (each.func, *each.args, *(other.value for other in each.keywords))]
         used = [*changing(self._nodes), *(part for part in given if part not in lengths)]
         changed = {id(each) for node in used for each in chain(node)}
-        if self._changes_variable_of(name):
+        if name in self._set_elsewhere or self._changes_variable_of(name):
             return False
         looked_at = {
             id(each.value)
@@ -91,7 +95,8 @@ class Owner:
 
     def _changes_variable_of(self, name: str) -> bool:
         """Return whether a function changes in place what it gave a name: ``ids = self.table["id"].values``."""
-        for function in (each for each in self._nodes if isinstance(each, ast.FunctionDef)):
+        of_init = self._of_init
+        for function in (each for each in self._nodes if isinstance(each, ast.FunctionDef) and id(each) not in of_init):
             inside = list(ast.walk(function))
             named = {
                 target.id
@@ -112,6 +117,8 @@ class Owner:
         functions = {id(each.func) for each in inside if isinstance(each, ast.Call)}
         for each in attributes:
             method = self._methods.get(each.attr)
+            if method is None and id(each) in functions and self._is_inherited(each.attr):
+                return False
             if method is None:
                 read[each.attr] = None
             elif id(each) in functions and _object_of(method):
@@ -132,6 +139,11 @@ class Owner:
         by_identity = all(each.__hash__ is plain for each in (self._kind, *others))
         return by_identity and not any(self._named(name) in vars(each) for each in others for name in called)
 
+    def _is_inherited(self, name: str) -> bool:
+        """Return whether a method of that name, whose text is not looked at, is one of the user's."""
+        found = inspect.getattr_static(self._kind, self._named(name), None)
+        return isinstance(found, FunctionType | classmethod | staticmethod)
+
     def _is_computed(self, name: str) -> bool:
         return isinstance(inspect.getattr_static(self._kind, self._named(name), None), property)
 
@@ -142,12 +154,18 @@ class Owner:
     def _sets(self, name: str, always: bool) -> bool:
         """Return whether the file sets an attribute of that name, outside of an `__init__` or anywhere."""
         setting = {id(each) for each in changing(self._nodes) if isinstance(each, ast.Attribute) and each.attr == name}
-        return bool(setting if always else setting - self._of_init)
+        return bool(setting if always else setting - self._of_init) or name in self._set_elsewhere
 
     @property
     def _of_init(self) -> set[int]:
         """What is within an `__init__` of the file, by identity."""
         return {id(each) for method in init_methods(self._nodes) for each in ast.walk(method)}
+
+    def functions(self, nodes: Iterable[ast.AST]) -> Iterator[Any]:
+        """Yield what is called of the object by name in some nodes, its own or inherited."""
+        for each in (part for node in nodes for part in ast.walk(node)):
+            if isinstance(each, ast.Attribute) and is_name(each.value, self.name):
+                yield inspect.getattr_static(self._kind, self._named(each.attr), None)
 
 
 def _is_attribute(node: ast.AST, name: str) -> bool:
@@ -161,10 +179,10 @@ def _changed_by(node: ast.AST) -> Iterator[ast.AST]:
             yield from chain(node.value)
         case ast.AugAssign(target=target):
             yield from chain(target)
-        case ast.Call(func=ast.Attribute(value=of, attr=name), args=arguments) if _CHANGES.search(name):
-            yield from (part for each in (of, *arguments[:1]) for part in chain(each))
-        case ast.Call(func=ast.Name(id=name), args=[first, *_]) if _CHANGES.search(name):
+        case ast.Call(func=ast.Attribute(attr="shuffle") | ast.Name(id="shuffle"), args=[first, *_]):
             yield from chain(first)
+        case ast.Call(func=ast.Attribute(value=of, attr=name)) if name in _CHANGES:
+            yield from chain(of)
 
 
 def _object_of(method: ast.AST) -> str:

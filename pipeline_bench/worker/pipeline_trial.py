@@ -31,7 +31,7 @@ from pipeline_bench.tfdata.keras_input import KerasInput
 from pipeline_bench.tfdata.record import Recording
 from pipeline_bench.tfdata.static_shapes import traceable_spec
 from pipeline_bench.user_code import legacy_keras
-from pipeline_bench.user_code.memoize import Memos, stand_for_all
+from pipeline_bench.user_code.kept_results import Memos, stand_for_all
 from pipeline_bench.user_code.source_loops import SourceLoop
 from pipeline_bench.worker import consumers, kept_memory, model_ceiling, runtime
 from pipeline_bench.worker.engine import Engine

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import gc
+import io
 import os
 import sys
 import threading
@@ -45,6 +47,14 @@ def garbage_is_collected() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def files_are_opened_again() -> Iterator[None]:
+    """A trial whose results stand in for others refuses to have files written until its process ends."""
+    plain = builtins.open, io.open
+    yield
+    builtins.open, io.open = plain
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -25,7 +25,7 @@ from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.tfdata import keras_input
 from pipeline_bench.tfdata.keras_input import GET_ITEM, KerasInput
-from pipeline_bench.user_code import drawn_arguments, function_calls, line_profile, memoize
+from pipeline_bench.user_code import drawn_arguments, function_calls, kept_results, line_profile, memoize
 from tests.tensorflow import recorded
 from tests.unit.diagnosis.simulated import cost, function, inspection, stage
 
@@ -37,6 +37,7 @@ HEAD = """
 import io
 import random
 import time
+import warnings
 import numpy as np
 import keras
 import PIL.Image
@@ -46,7 +47,7 @@ made = []
 coin = [0]
 SIZE = 4
 
-def load(number, size=SIZE):
+def load(number, size=SIZE, kind=None):
     made.append(number)
     time.sleep(0.002)
     return np.full([size, 2], number, np.float32)
@@ -97,10 +98,34 @@ def turned_on(number, on):
     return x
 
 class Turns:
-    ON = False
+    ON, STRENGTH, KIND, WIDTH = False, 0.0, "plain", 4
+
+EPOCH = 0
 
 def train():
+    global EPOCH
     Turns.ON = True
+    EPOCH, Turns.STRENGTH, Turns.KIND, Turns.WIDTH = 1, 0.5, "train", 8
+
+def reads_what_is_set(number):
+    x = load(number)
+    return x * random.random() if EPOCH > 9 else x
+
+def calls_what_reads_that(number):
+    time.sleep(0.002)
+    return len(made) and -reads_what_is_set(number)
+
+def sets_a_name(number):
+    global last
+    last = number
+    return load(number)
+
+canvas = PIL.Image.new("L", (8, 8))
+
+def pastes(number):
+    time.sleep(0.002)
+    canvas.paste(number % 256, (0, 0, 8, 8))
+    return canvas
 
 buffers = [np.zeros([SIZE, 2]) for _ in range(3)]
 
@@ -214,7 +239,7 @@ def memoizable(looked: Inspection, number: int) -> MemoizableCall:
         ("x = -load(number) + random.random()", "load(number)", ("number",), "array"),
         ("x = np.abs(load(number, size=SIZE))", "np.abs(load(number, size=SIZE))", ("number",), "array"),
         ("x = float(load(number).sum())", "float(load(number).sum())", ("number",), "constant"),
-        ("x = [load(number), 1]\nx = dict(a=load(number + 1))", "dict(a=load(number + 1))", ("number + 1",), "other"),
+        ("x = [number]\nx = dict(a=load(number, 99))", "dict(a=load(number, 99))", ("number",), "other"),
         ("x = [load(each) for each in (number, 9)]", "load(each)", ("each",), "array"),
         ("x = iter(load(number))\nx = load(number)", "load(number)", ("number",), "array"),
         ("x = list(load(each) for each in range(2))", "load(each)", ("each",), "array"),
@@ -250,7 +275,9 @@ def memoizable(looked: Inspection, number: int) -> MemoizableCall:
         ("x = random.choice([1, 2]) * load(\n    number,\n    SIZE)", "load(number, SIZE)", ("number",), "array"),
         ("x = opened(number)", "opened(number)", ("number",), "array"),
         ("x = [opened(number), number]", "opened(number)", ("number",), "array"),
+        ("x = load(number, Turns.WIDTH)", "load(number, Turns.WIDTH)", ("number", "Turns.WIDTH"), "array"),
         ("x = lazily(number)", "lazily(number)", ("number",), "opened"),
+        ("x = [maybe(each) for each in (number, None)]", "maybe(each)", ("each",), "other"),
     ],
 )  # fmt: skip
 def test_a_call_that_gives_the_same_for_the_same_is_found(
@@ -259,6 +286,27 @@ def test_a_call_that_gives_the_same_for_the_same_is_found(
     call = found(tmp_path, lines)
     assert call is not None
     assert (call.text, call.arguments, call.gives) == (text, arguments, gives)
+
+
+@pytest.mark.parametrize(
+    ("sets", "is_kept"),
+    [
+        ("model.trainable = False", True),
+        ("data.gray = True", False),
+        ("data.gray = model.best > 1", False),
+        ("data.gray = not data.gray", False),
+        ("model.best = loss", True),
+    ],
+)
+def test_what_depends_on_a_truth_is_kept_unless_code_sets_one_that_something_reads(
+    tmp_path: Path, sets: str, is_kept: bool
+) -> None:
+    """`base.trainable = False` in a script of transfer learning is no switch of its input."""
+    body = (
+        f"def later(model, data, loss):\n    {sets}\ndef batch(number, gray=False):\n    x = load(number, kind=gray)\n"
+    )
+    code = module(tmp_path, f"{body}    return x\ndef reads(data):\n    return data.gray\n")
+    assert len(found_in(code, [code.batch.__code__.co_firstlineno + 1], code.batch)) == is_kept
 
 
 @pytest.mark.parametrize(
@@ -294,10 +342,23 @@ def test_what_is_asked_for_again_takes_no_memory(tmp_path: Path, lines: str, res
     assert call.batch_bytes == results * 4 * 2 * 4
 
 
-def test_of_a_part_of_an_array_the_whole_is_held(tmp_path: Path) -> None:
-    call = found(tmp_path, "x = load(number, 400)[:4]")
+@pytest.mark.parametrize(
+    ("does", "held_bytes"),
+    [
+        ("load(number, 400)[:4]", 400 * 2 * 4),
+        ("np.frombuffer(load(number, 400).tobytes(), np.float32)[:4]", 400 * 2 * 4),
+    ],
+)
+def test_of_a_part_of_an_array_the_whole_is_held(tmp_path: Path, does: str, held_bytes: int) -> None:
+    call = found(tmp_path, f"x = {does}")
     assert call is not None
-    assert call.batch_bytes == 400 * 2 * 4
+    assert call.batch_bytes == held_bytes
+
+
+def test_what_names_a_result_is_held_too(tmp_path: Path) -> None:
+    call = found(tmp_path, "for text in [str(number) * 5000]:\n    x = load(text, 4)")
+    assert call is not None
+    assert call.batch_bytes > 5000
 
 
 @pytest.mark.parametrize(
@@ -339,7 +400,7 @@ def test_what_is_kept_of_files_that_are_mapped_holds_none_of_them_open(tmp_path:
     """Each view of a map has a file descriptor of its own, of which a process may have a few hundred."""
     np.save(tmp_path / "one.npy", np.zeros([100, 50]))
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    memo = memoize.Memo()
+    memo = kept_results.Memo()
     try:
         last = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
         resource.setrlimit(resource.RLIMIT_NOFILE, (last + 40, before[1]))
@@ -373,6 +434,12 @@ def test_what_is_kept_of_files_that_are_mapped_holds_none_of_them_open(tmp_path:
         "x = turned_on(number, Turns.ON)",
         "on = Turns.ON\nx = turned_on(number, on)",
         "x = fills(number)",
+        "x = pastes(number)",
+        "x = load(number, SIZE, Turns.STRENGTH)",
+        "x = load(number, SIZE, Turns.KIND)",
+        "x = reads_what_is_set(number)",
+        "x = calls_what_reads_that(number)",
+        "x = sets_a_name(number)",
         "x = [fills(number), 1]\nx = dict(x=fills(number))",
         "x = fills_in_turn(number)",
         "x = (each for each in [number])",
@@ -401,7 +468,7 @@ def test_a_picture_is_kept_where_the_next_line_makes_an_array_of_it(tmp_path: Pa
 
 def test_a_kept_picture_is_handed_out_as_a_copy() -> None:
     image = pytest.importorskip("PIL.Image")
-    memo = memoize.Memo()
+    memo = kept_results.Memo()
     first = memo((1,), lambda: image.new("RGB", (4, 4)))
     first.putpixel((0, 0), (9, 9, 9))
     assert memo((1,), lambda: None).getpixel((0, 0)) == (0, 0, 0)
@@ -410,7 +477,7 @@ def test_a_kept_picture_is_handed_out_as_a_copy() -> None:
 def test_a_picture_that_is_opened_is_decoded_once_and_handed_out_as_a_copy(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     image.new("RGB", (4, 4)).save(tmp_path / "one.png")
-    memo = memoize.Memo()
+    memo = kept_results.Memo()
     first = memo((1,), lambda: image.open(tmp_path / "one.png"))
     (tmp_path / "one.png").unlink()
     first.putpixel((0, 0), (9, 9, 9))
@@ -444,6 +511,7 @@ def test_the_line_that_opens_a_picture_is_looked_at_where_another_one_decodes_it
         ("__import__('os').pwrite(__import__('os').open(FILE, 66), bytes(9999), 0)", 0),  # as code in C does
         ("open(__file__).close()", 1),
         ("MAPPED[number] = 7", 0),
+        ("tf.io.write_file(str(FILE), b'x')", 0),
         ("MAPPED.flush() if number > 9 else None", 0),
         ("READ[number]", 1),
     ],
@@ -734,6 +802,8 @@ def test_of_what_stands_behind_an_assignment_that_is_kept_with_it_which_does_the
         ("try", "except* ValueError:\n        pass\n", False),
         ("with contextlib.suppress(ValueError)", "", False),
         ("with open(__file__) as file", "", True),
+        ("with np.errstate(invalid='ignore')", "", True),
+        ("with warnings.catch_warnings()", "", True),
     ],
 )
 def test_what_a_try_ends_early_stays_in_its_order(tmp_path: Path, begins: str, ends: str, is_one: bool) -> None:
@@ -780,7 +850,7 @@ def test_assignments_among_each_other_are_made_once_and_give_what_they_gave(tmp_
         plain = code.some(3, 4, size=size)
         for calls in (runs, [runs[1], runs[3]], [runs[0], runs[3]]):
             code.made.clear()
-            with function_calls.compiled_with({call: memoize.Memo() for call in calls}):
+            with function_calls.compiled_with({call: kept_results.Memo() for call in calls}):
                 for kept in (code.some(3, 4, size=size), code.some(3, 4, size=size)):
                     for one, other in zip(kept, plain, strict=True):
                         assert {key: each.tolist() for key, each in one.items()} == {
@@ -822,6 +892,12 @@ class Own:
         ("def mix(self):\n        ids = self.table['id']\n        ids.sort()", False),
         ("def mix(self):\n        ids = self.table['id']\n        return len(ids)", True),
         ("def mix(self):\n        self.size = 8", False),
+        (
+            "def __init__(self, table):\n        self.table, self.size = table, SIZE\n"
+            "        ids = self.table['id']\n        ids.sort()",
+            True,
+        ),
+        ("def order(self):\n        ids = self.table['id']\n        return np.sort(ids)", True),
     ],
 )
 def test_what_is_made_of_rows_of_a_table_is_kept_by_what_is_looked_up(
@@ -835,7 +911,7 @@ def test_what_is_made_of_rows_of_a_table_is_kept_by_what_is_looked_up(
     for call in calls:
         assert call.arguments == ("self", "name", "self.size > 2", "self.size")
         one, two = (code.Own(code.Table(id=np.zeros(1), rle=np.array([number]))) for number in (3, 7))
-        with function_calls.compiled_with({call: memoize.Memo()}):
+        with function_calls.compiled_with({call: kept_results.Memo()}):
             found = [each.masks(name)[0, 0] for each in (one, two, one) for name in (1, 2)]
         assert (found, code.made) == ([4, 5, 8, 9, 4, 5], [4, 5, 8, 9])
 
@@ -859,7 +935,7 @@ def test_assignments_in_a_row_are_made_once_and_give_what_they_gave(tmp_path: Pa
     assert set(runs) == {"x = load(number); x = halves(x, SIZE)", "x = load(number); x = halves(x, SIZE); x = -x"}
     for calls in (list(runs.values())[:1], list(runs.values())):
         code.made.clear()
-        with function_calls.compiled_with({call: memoize.Memo() for call in calls}):
+        with function_calls.compiled_with({call: kept_results.Memo() for call in calls}):
             for kept in (code.one(3), code.one(3)):
                 assert kept[0] is kept[1]
                 assert np.array_equal(kept[0], plain[0])
@@ -876,10 +952,21 @@ def test_assignments_that_leave_without_a_result_go_on_leaving(tmp_path: Path) -
     runs = [call for call in calls_in(code, line) if call.variable]
     both = "x = maybe(number); x = halves(x)"
     assert [call.text for call in runs] == [both, f"{both}; x = -x"]
-    with function_calls.compiled_with({call: memoize.Memo() for call in runs}):
+    with function_calls.compiled_with({call: kept_results.Memo() for call in runs}):
         for kept in (code.some(3, None, 4), code.some(3, None, 4)):
             assert [each.tolist() for each in kept] == [each.tolist() for each in plain]
     assert code.made == [3, 4]
+
+
+@pytest.mark.parametrize(("of", "is_one"), [("number", True), ("BOXES[number]", False)])
+def test_what_may_fail_where_there_is_none_is_not_asked_for_in_front_of_what_leaves(
+    tmp_path: Path, of: str, is_one: bool
+) -> None:
+    """A picture that cannot be read has no box either."""
+    body = "BOXES = {}\ndef one(number):\n    x = maybe(number)\n    if x is None:\n        return 0\n"
+    code = module(tmp_path, f"{body}    x = halves(x, {of})\n    return x + 1\n")
+    calls = calls_in(code, code.one.__code__.co_firstlineno + 1)
+    assert any(call.variable for call in calls) is is_one
 
 
 @pytest.mark.parametrize("then", ["if x is None:\n        return 0", "y = 0 if not x else 1", "if x: pass", "return x"])
@@ -989,7 +1076,7 @@ def test_assignments_to_several_variables_are_made_once_and_none_begin_within_ot
     held = "held = Held(number); x = held.picture"
     assert [call.text for call in runs] == [held, f"{held}; y = halves(x)", f"{held}; y = halves(x); y = -y"]
     code.made.clear()
-    with function_calls.compiled_with({call: memoize.Memo() for call in runs}):
+    with function_calls.compiled_with({call: kept_results.Memo() for call in runs}):
         assert code.one(3).tolist() == code.one(3).tolist() == plain.tolist()
     assert code.made == [3]
 
@@ -1006,7 +1093,7 @@ def test_the_code_is_as_it_was_behind_it(tmp_path: Path) -> None:
     before = inner.__code__
     (call,) = calls_in(code, before.co_firstlineno + 1)
     assert call.arguments == ("number + shift",)
-    memo = memoize.Memo()
+    memo = kept_results.Memo()
     with function_calls.compiled_with({call: memo}):
         first = inner(1)
         first[:] = 99
@@ -1025,7 +1112,7 @@ def test_a_file_that_has_changed_is_not_what_was_looked_at(tmp_path: Path) -> No
     (call,) = calls_in(code, code.one.__code__.co_firstlineno + 1)
     with (
         pytest.raises(PipelineBenchError, match=r"user_\d+.py has changed"),
-        function_calls.compiled_with({call.model_copy(update={"column": 0}): memoize.Memo()}),
+        function_calls.compiled_with({call.model_copy(update={"column": 0}): kept_results.Memo()}),
     ):
         pass
     assert code.one(1)[0, 0] == 1
@@ -1075,7 +1162,11 @@ def test_a_place_in_a_list_that_has_another_order_in_each_epoch_names_no_result(
 
 
 OWN = """
-class Own(keras.utils.PyDataset):
+class Base(keras.utils.PyDataset):
+    def inherited(self, number):
+        return number
+
+class Own(Base):
     def __init__(self):
         super().__init__()
         self.size, self.calls, self.places = SIZE, 0, [3, 4, 5, 6, 7, 8]
@@ -1103,6 +1194,7 @@ WITHIN, INNER = "self.loaded(number + 1)", "load(number, self.size)"
         ("pass", "class Others(Own):\n    def loaded(self, number):\n        return load(number)\n", INNER),
         ("pass", "class Others(Own):\n    def __hash__(self):\n        return 0\n", INNER),
         ("pass", "def later(data):\n    data.size = 8\n", INNER),
+        ("self.inherited(number)", "", WITHIN),
     ],
 )
 def test_a_method_of_the_same_object_is_kept_by_what_it_reads_of_it(
@@ -1121,7 +1213,7 @@ def test_what_a_method_gives_is_kept_for_each_object_and_for_what_it_reads_of_it
     one, other = code.Own(), code.Own()
     (call, *_) = calls_in(code, code.Own.__getitem__.__code__.co_firstlineno + 1)
     assert call.text == "self.one(self.places[place])"
-    with function_calls.compiled_with({call: memoize.Memo()}):
+    with function_calls.compiled_with({call: kept_results.Memo()}):
         for data in (one, one, other):
             data[0]
         assert code.made == [4, 5, 4, 5]
@@ -1218,7 +1310,7 @@ def test_where_the_time_is_short_what_was_kept_stands_for_the_rest(tmp_path: Pat
     assert not read.keep(edits, 0.0, lambda: None)
     assert len(labels(read.dataset(edits), 3)) == 6
     assert len(code.made) == 2
-    assert memoize.stand_for_all(edits)
+    assert kept_results.stand_for_all(edits)
     samples = [[part.numpy().tolist() for part in batch] for batch in read.subsampled(edits, 7)]
     assert samples == [[part.numpy().tolist() for part in batch] for batch in read.subsampled([], 7)], "as they are"
 
@@ -1255,7 +1347,7 @@ def test_what_is_kept_of_drawn_arguments_stands_for_no_others(tmp_path: Path, ki
     assert (call.text, call.drawn) == ("load(place)", True)
     edits = [Memoize(stage=GET_ITEM, call=call)]
     assert not read.keep(edits, 0.0, lambda: None)
-    assert not memoize.stand_for_all(edits)
+    assert not kept_results.stand_for_all(edits)
     code.made.clear()
     labels(read.dataset(edits), 3)
     assert len(code.made) >= 4, "of three batches; Keras has taken a generator's first one before"
@@ -1284,7 +1376,7 @@ def draws():
     assert (call.text, call.drawn) == ("load(number)", None)
     edits = [Memoize(stage=GET_ITEM, call=call)]
     assert not read.keep(edits, 0.0, lambda: None)
-    assert not memoize.stand_for_all(edits)
+    assert not kept_results.stand_for_all(edits)
     code.made.clear()
     labels(read.dataset(edits), 6)
     assert len(code.made) >= 4, "of six batches; Keras has taken the first one before, and one more may come again"

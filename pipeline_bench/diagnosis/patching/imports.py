@@ -58,12 +58,17 @@ def require(file: SourceFile, module: str, node: cst.CSTNode) -> None:
     """Import a module of Python's in front of the file's first import, where no name stands for it at a node.
 
     Raises:
-        CannotPatchError: the name is something else there, or the file has no import.
+        CannotPatchError: the name is something else there, or the file has no import in front of that.
     """
-    if not file.made(module, node):
-        add(file, f"import {module}")
-    elif not file.is_imported(module, node) or not any(_binds(each, module) for each in unconditional(file)):
+    imports = unconditional(file)
+    own = [each for each in imports if _binds(each, module)]
+    if file.made(module, node) and not (own and file.is_imported(module, node)):
         raise CannotPatchError(f"{module} is not a name for that module there")
+    top = file.start(file.around(node)[-2])
+    if not any(file.start(each) < top for each in own):  # as in a notebook, whose cells import what they need
+        if imports and file.start(imports[0]) > top:
+            raise CannotPatchError("the file has no import in front of that")
+        add(file, f"import {module}")
 
 
 def _tensorflow_data(file: SourceFile, call: cst.Call) -> str:

@@ -17,6 +17,7 @@ from pipeline_bench.text import free_name
 from pipeline_bench.user_code import assignments
 from pipeline_bench.user_code.call_keys import outside_of
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _WITH_COPY = ("array", "opened")
 """What a call gives that has a method `copy()`."""
 
@@ -74,7 +75,8 @@ def memoize(file: SourceFile, nodes: Sequence[Any], made: MemoizableCall, decora
     named = _parameters(arguments, _variables_beside(nodes, arguments))
     of_class = next((each.name.value for each in file.around(last) if isinstance(each, cst.ClassDef)), "")
     renamed = [each.visit(_Renamed(named)).visit(_Public(of_class)) for each in nodes]
-    gives = "other" if made.gives in _WITH_COPY and _asks_for_none(file) else made.gives
+    may_be_none = made.gives in _WITH_COPY and (_reads_pictures(nodes) or _asks_for_none(file))
+    gives = "other" if may_be_none else made.gives
     kept = "copy.deepcopy({})" if gives == "other" else "{}.copy()"
     # Within what runs once, too: two threads may not decode one file, and what is kept is to hold none open.
     within = kept if made.gives == "opened" else "{}"
@@ -135,25 +137,41 @@ def _comments_above(line: Any) -> Iterator[cst.EmptyLine]:
     yield from (each for each in (line.leading_lines if goes else ()) if each.comment is not None)
 
 
-def _asks_for_none(file: SourceFile) -> bool:
-    """Return whether a file asks whether something is None, as what reads a picture gives of a file that is none.
+def _reads_pictures(nodes: Iterable[Any]) -> bool:
+    """Return whether nodes call OpenCV's `imread`, or one like it, which gives None of a file that is no picture."""
+    return any("imread" in cst.Module([]).code_for_node(each) for each in nodes)
 
-    An attribute does not count, nor does a parameter that is None where it is not given.
+
+def _asks_for_none(file: SourceFile) -> bool:
+    """Return whether a file asks whether something is None, or what it is, as who reads a file that may be none.
+
+    An attribute does not count, nor does a parameter of the same function that is None where it is not given.
     """
-    nodes = list(ast.walk(ast.parse(file.module.code)))
-    not_given: set[str] = set()
-    for each in nodes:
-        if isinstance(each, ast.arguments):
-            last = [*each.posonlyargs, *each.args][-len(each.defaults) :] if each.defaults else []
-            pairs = zip([*last, *each.kwonlyargs], [*each.defaults, *each.kw_defaults], strict=True)
-            not_given.update(parameter.arg for parameter, default in pairs if _is_none(default))
+    tree = ast.parse(file.module.code)
+    of_parameters = {
+        id(each)
+        for function in ast.walk(tree)
+        if isinstance(function, _FUNCTIONS)
+        for each in _asked_of_parameters(function)
+    }
     return any(
         not isinstance(each.left, ast.Attribute)
-        and not (isinstance(each.left, ast.Name) and each.left.id in not_given)
+        and id(each) not in of_parameters
         and any(map(_is_none, each.comparators))
-        for each in nodes
+        for each in ast.walk(tree)
         if isinstance(each, ast.Compare)
     )
+
+
+def _asked_of_parameters(function: Any) -> Iterator[ast.Compare]:
+    """Yield where a function compares a parameter of its own that is None where it is not given."""
+    arguments = function.args
+    last = [*arguments.posonlyargs, *arguments.args][-len(arguments.defaults) :] if arguments.defaults else []
+    pairs = zip([*last, *arguments.kwonlyargs], [*arguments.defaults, *arguments.kw_defaults], strict=True)
+    not_given = {parameter.arg for parameter, default in pairs if _is_none(default)}
+    for each in ast.walk(function):
+        if isinstance(each, ast.Compare) and isinstance(each.left, ast.Name) and each.left.id in not_given:
+            yield each
 
 
 def _is_none(node: ast.AST | None) -> bool:

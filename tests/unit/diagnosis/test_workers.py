@@ -415,6 +415,14 @@ class Batches(keras.utils.PyDataset):
         ),
         (f"import keras\n\nfunctools = 3\n\n{WITHOUT_IMPORT}", None),
         (f"import other as functools\n\n{WITHOUT_IMPORT}", None),
+        (f"{WITHOUT_IMPORT}\nimport functools\n", None),
+        (
+            f"import keras\n\n{WITHOUT_IMPORT}\nimport functools\n",
+            {
+                "import keras": "import functools\nimport keras",
+                "    def __getitem__": "    @functools.lru_cache(maxsize=None)\n    def __getitem__",
+            },
+        ),
         (WITHOUT_IMPORT, None),
     ],
 )
