@@ -9,6 +9,7 @@ from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE
 from pipeline_bench.diagnosis import model_step, segments, stage_graph, step_times
 from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.fixes.cache_size import batch_bytes_of, pass_elements, size_bytes_of
+from pipeline_bench.diagnosis.fixes.parallelism import drawn_apart
 from pipeline_bench.diagnosis.reader_ideas import repeats_within_call
 from pipeline_bench.diagnosis.stage_graph import named, subject
 from pipeline_bench.model.calls import BATCHING
@@ -141,6 +142,7 @@ def beside_the_fixes(session: Session, inspection: Inspection | None, proposed: 
         yield from overflows(inspection, session.environment.memory_bytes)
         yield from frozen(inspection)
         yield from repeated_draws(inspection)
+        yield from drawn_apart(inspection)
         yield from idle_shuffles(inspection)
         yield from (from_memory(session, inspection), open_shapes(session, inspection))
         yield model_step.strings(session, inspection)

@@ -85,7 +85,8 @@ def _does_not_apply(fix: Fix, inspection: Inspection | None) -> str:
     maps = [stage for stage in inspection.stages if stage.id in {*behind, *(fix.stages if behind else ())}]
     functions = [stage.function for stage in maps if stage.method == "map" and stage.function is not None]
     unknown = [each for each in functions if each.on_batches is None] or functions
-    return f"{one_line(unknown[0].name, NAME)} takes one element, and no batch." if unknown else ""
+    which = one_line(unknown[0].name, NAME) if len(unknown) == 1 else "one of its maps"
+    return f"{which} takes one element, and no batch." if unknown else ""
 
 
 def _moves_filter(fix: Fix, inspection: Inspection | None) -> bool:

@@ -39,8 +39,8 @@ History of `schema_version`; every version up to this one can be read:
         `left_early` or `serial`, its `element` as data, the files of an argument as a number, and its `input_shares`,
         and of a PyDataset's whether it has `epoch_hooks`, and its workers are set `by_attributes`, and of its function
         `also_memoizable`, `changes_seeds`, `changes_state`, `costliest`, `costliest_run_ns`, `costliest_runs`,
-        `costliest_share`, `crops_decoded`, `decoding_share`, `doubles`, `draws_by_seed`, `draws_in_python`,
-        `eager_ops`, `eager_share`, `endless`,
+        `costliest_share`, `crops_decoded`, `decoding_share`, `doubles`, `draws_alike`, `draws_by_seed`,
+        `draws_in_python`, `eager_ops`, `eager_share`, `endless`,
         `fixed_bytes`, `fixed_reads`, `fixed_share`, `fixed_smaller`, `fixed_up_to`, `fixed_within`, `loops_over_rows`,
         `memoizable`, `reads_files`, `resizes_decoded` and `row_copies`, and of an edit that divides it `up_to` and
         `within`; of a call in it whether its arguments are `drawn`, its `owner` and `owner_reads`, that it `gives` what

@@ -48,6 +48,9 @@ class UserFunction(FixedPart):
     """Whether its ops draw random numbers, others at each call. Stateless ones do not, unless a state seeds them."""
     draws_by_seed: bool = False
     """Whether they draw by stateless ops alone: the same for the same seed, and so in each epoch."""
+    draws_alike: bool = False
+    """Whether equal seeds, or states of generators, have it draw alike for several parts of an element: called one by
+    one, each part gets the same number, as a picture and its mask."""
     draws_in_python: bool | None = None
     """Whether its Python gives something else in another call for one element, or in another pass; None: not known.
     What draws seldom from a random generator of its own is taken to give the same."""

@@ -16,7 +16,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
 from pipeline_bench.model.pipeline import Location, Stage
 from pipeline_bench.model.user_function import OnBatches, UserFunction
-from pipeline_bench.tfdata import dataflow, describe, public_api
+from pipeline_bench.tfdata import dataflow, dataset_graph, describe, public_api
 from pipeline_bench.user_code import function_calls
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _SOME = 2
 """Samples in a batch on which a function is traced."""
+_TRIED_ROWS = 1024
+"""In a batch in which rows are tried, if they are small: ``tokens[:128]`` cuts no fewer."""
 
 
 def composed(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
@@ -139,7 +141,8 @@ def _with_mixed_rows(recipe: Recipe, stage: Stage) -> Stage:
         return stage
     with contextlib.suppress(Exception):  # a kind of tensor that has no rows
         samples = recipe.dataset(stage.inputs[0]).unbatch().element_spec
-        if dataflow.mixes_rows(call.function, samples, rows if isinstance(rows, int) else 2):
+        mixes = dataflow.mixes_rows(call.function, samples, rows if isinstance(rows, int) else 2)
+        if dataset_graph.may_mix_rows(describe.bodies(call.result)) if mixes is None else mixes:
             return stage.model_copy(update={"function": function.model_copy(update={"on_batches": "not"})})
     return stage
 
@@ -176,18 +179,38 @@ def _on_batches(function: Callable[..., Any], known: UserFunction, samples: Any,
         batches, wanted = (getattr(each, batch)(_SOME) for each in (samples, mapped))
         for way, changed in ways.items():
             with contextlib.suppress(Exception):  # of the user's code, which was not written for batches
-                are_batches = _are_batches(batches.map(changed).element_spec, wanted.element_spec)
-                if are_batches and _keeps_apart(way, function, known, samples, mapped):
+                made = batches.map(changed)
+                are_batches = _are_batches(made.element_spec, wanted.element_spec)
+                if are_batches and _keeps_apart(way, function, known, (samples, mapped), made):
                     return way
     return "not"
 
 
-def _keeps_apart(way: OnBatches, function: Callable[..., Any], known: UserFunction, samples: Any, mapped: Any) -> bool:
-    """Return whether a function that gets batches in this way mixes no rows, and draws for each of them."""
+def _keeps_apart(
+    way: OnBatches, function: Callable[..., Any], known: UserFunction, of_samples: tuple[Any, Any], made: Any
+) -> bool:
+    """Return whether a function that gets batches in this way mixes no rows or axes, and draws for each row.
+
+    Of what parses texts or records, for which none can be made up, its ops tell.
+
+    Args:
+        way: in which it gets them.
+        function: of samples.
+        known: of it.
+        of_samples: the datasets in front of its map, and behind.
+        made: the dataset of batches that it makes.
+    """
+    samples, mapped = of_samples
     if known.random:
         seeds = describe.seed_states(mapped)
         return way == "as-is" and dataflow.draws_by_row(function, mapped, samples.element_spec, seeds)
-    return way != "as-is" or not dataflow.mixes_rows(function, samples.element_spec)
+    if way == "vectorized-map":
+        return True
+    spec = samples.element_spec  # behind a map that draws, no sample of a trial would show another axis
+    mixes = None if way == "parse-example" else dataflow.mixes_rows(function, spec, _TRIED_ROWS)
+    if dataset_graph.may_mix_rows(describe.bodies(made)) if mixes is None else mixes:
+        return False
+    return way == "parse-example" or dataflow.keeps_axes(function, spec) is not False
 
 
 @contextlib.contextmanager

@@ -1,10 +1,15 @@
-"""What a user's functions look at: parts of an element, by the traced graphs; other rows of a batch, by trying."""
+"""What a user's functions look at: parts of an element, by the traced graphs; other rows of a batch, by trying.
+
+And whether they draw alike for several parts, by these graphs.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +32,16 @@ _COPIES, _DRAWN_ROWS = 8, (16, 24)
 """Of one sample, in batches of so many rows: a function that mixes rows at random leaves them all by no chance."""
 _KEYS = "StatelessRandomGet"
 """So the types of those ops begin that only make of a seed what others draw by."""
+_GENERATOR_STATE = re.compile(r"(.*/)?(seed_generator_state|StateVar)(_\d+)?:\d+")
+"""The names of the variables that hold the states of Keras' `SeedGenerator` and of `tf.random.Generator`."""
+_SIZES = {"Rank", "Shape", "ShapeN", "Size"}
+_CALLED = {
+    "PartitionedCall": ("f",),
+    "If": ("then_branch", "else_branch"),
+    "Case": ("branches",),
+    "While": ("body",),
+}
+"""Which attributes name the functions that ops call; `Stateful` and `Stateless` ones do likewise."""
 
 
 def reads(filtered: Any) -> set[str] | None:
@@ -77,6 +92,27 @@ def mixes_rows(function: Any, element_spec: Any, rows: int = 2) -> bool | None:
         return None
 
 
+def keeps_axes(function: Any, element_spec: Any) -> bool | None:
+    """Return whether a map's function makes of a batch of one sample what it makes of the sample alone.
+
+    An axis may be another one of a batch: ``image[:, :, ::-1]``. None where that cannot be tried, as in `mixes_rows`.
+
+    Args:
+        function: of which no op changes a state.
+        element_spec: of one sample.
+    """
+    try:
+        return _is_same_of_one(function, element_spec)
+    except Exception:  # as in `mixes_rows`
+        return None
+
+
+def _is_same_of_one(function: Any, element_spec: Any) -> bool:
+    samples = _batches(element_spec, _COPIES, _COPIES).unbatch()
+    one, of_one = (_results(each.map(function))[0] for each in (samples, samples.batch(1)))
+    return all(_alike(part, row) for part, (row,) in zip(one, of_one, strict=True))
+
+
 def draws_by_row(function: Any, mapped: Any, element_spec: Any, seeds: Sequence[Any]) -> bool:
     """Return whether a map's function draws for each row of a batch by itself, as for a sample alone.
 
@@ -110,9 +146,7 @@ def draws_by_row(function: Any, mapped: Any, element_spec: Any, seeds: Sequence[
             if len(found) < _FEWEST_TRIED or any(len(part) != count for each in found for part in each):
                 return False
             results += found
-        samples = _batches(element_spec, _COPIES, _COPIES).unbatch()
-        one, of_one = (_results(each.map(seeded))[0] for each in (samples, samples.batch(1)))
-        is_same = all(_alike(part, row) for part, (row,) in zip(one, of_one, strict=True))
+        is_same = _is_same_of_one(seeded, element_spec)
     except Exception:  # as in `mixes_rows`
         return False
     finally:
@@ -120,6 +154,93 @@ def draws_by_row(function: Any, mapped: Any, element_spec: Any, seeds: Sequence[
             each.assign(value)
     are_different = any(not _alike(part[0], row) for part in results[0] for row in part[1:_COPIES])
     return are_different and is_same and not _differ(results, _COPIES)
+
+
+class _Made(NamedTuple):
+    """What a tensor is made of: whether of an element's values, and by which draws.
+
+    Of each that is its place in the graph, or its generator, and what it begins with.
+    """
+
+    of_element: bool = False
+    draws: frozenset[tuple[Any, Any]] = frozenset()
+
+
+def draws_alike(dataset: Any) -> bool:
+    """Return whether a function of a dataset draws alike for several parts of an element, as of a picture and its mask.
+
+    By ops of one seed, or by generators of one state, of which each changes what the other does not: several that
+    change one part, each what the one before has made, need not draw alike.
+    """
+    return any(_has_pair(each.function.graph) for each in functions_in(dataset) if hasattr(each.function, "graph"))
+
+
+def _has_pair(graph: Any) -> bool:
+    states = {id(each.handle): each for each in graph.variables if _GENERATOR_STATE.fullmatch(each.name)}
+    captured = {id(inner): states.get(id(outer)) for outer, inner in graph.captures}
+    given = []
+    for tensor in graph.inputs:
+        state = captured.get(id(tensor))
+        draws = frozenset() if state is None else frozenset({(id(state.handle), state.numpy().tobytes())})
+        given.append(_Made(id(tensor) not in captured, draws))
+    pairs = list[bool]()
+    outputs = _made(graph, given, (), pairs)
+    return any(pairs) or _are_paired(outputs)
+
+
+def _made(graph: Any, given: Iterable[_Made], path: tuple[str, ...], pairs: list[bool]) -> list[_Made]:
+    """Return what the outputs of a graph are made of.
+
+    Args:
+        graph: with its ops in their order.
+        given: what its inputs are made of.
+        path: the ops that call it, from the outermost on.
+        pairs: to which is added of each op whether it joins what is drawn alike.
+    """
+    made = dict(zip((tensor.name for tensor in graph.inputs), given, strict=False))
+    for op in graph.get_operations():
+        taken = [made.get(tensor.name, _Made()) for tensor in op.inputs]
+        pairs.append(_are_paired(each for each in taken if each.of_element))
+        results = _called(op, taken, (*path, op.name), pairs) or [_drawn_by(op, taken, path)] * len(op.outputs)
+        made |= {
+            tensor.name: each for tensor, each in zip(op.outputs, results, strict=False) if tensor.name not in made
+        }
+    return [made.get(tensor.name, _Made()) for tensor in graph.outputs]
+
+
+def _drawn_by(op: Any, taken: Sequence[_Made], path: tuple[str, ...]) -> _Made:
+    """Return what an op that calls no function makes."""
+    given, attributes = _of_all(taken), op.node_def.attr
+    seeds = tuple(attributes[name].i for name in ("seed", "seed2") if name in attributes)
+    own = {((*path, op.name), (op.type, seeds))} if any(seeds) and RANDOM_OPS.search(op.type) else frozenset()
+    return _Made(given.of_element and op.type not in _SIZES, given.draws | own)
+
+
+def _called(op: Any, taken: Sequence[_Made], path: tuple[str, ...], pairs: list[bool]) -> list[_Made]:
+    """Return what the functions that an op calls make of what it takes; empty where it calls none that is known."""
+    kind = op.type.removeprefix("Stateful").removeprefix("Stateless")
+    named = (op.get_attr(name) for name in _CALLED.get(kind, ()))
+    names = (each.name for found in named for each in (found if isinstance(found, list) else [found]))
+    graphs = [function.graph for function in map(op.graph._get_function, names) if function is not None]
+    chosen, given = (taken[:1], taken[1:]) if kind in ("If", "Case") else ([], taken)
+    results = [_made(graph, given, (*path, str(n)), pairs) for n, graph in enumerate(graphs)]
+    if kind == "While" and graphs:  # what one turn makes, the next one takes
+        given = [_of_all(each) for each in zip(given, results[0], strict=False)]
+        results.append(_made(graphs[0], given, (*path, "0"), pairs))
+    return [_of_all((*chosen, *each)) for each in zip(*results, strict=False)]
+
+
+def _of_all(parts: Iterable[_Made]) -> _Made:
+    each = list(parts)
+    return _Made(any(one.of_element for one in each), frozenset().union(*(one.draws for one in each)))
+
+
+def _are_paired(parts: Iterable[_Made]) -> bool:
+    """Return whether two of these are made each by a draw of its own that begins like one of the other's."""
+    for one, other in itertools.combinations({each.draws for each in parts}, 2):
+        if {begin for _, begin in one - other} & {begin for _, begin in other - one}:
+            return True
+    return False
 
 
 def _drawn(dataset: Any) -> list[tuple[str, int, int]]:

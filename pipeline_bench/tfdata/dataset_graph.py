@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import graphlib
 import math
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipeline_bench.model.element_flow import AUTOTUNED_BATCHES
 from pipeline_bench.model.pipeline import INFINITE, UNKNOWN
+
+_OVER_ROWS = re.compile(
+    "All|Any|Arg(Max|Min)|Cum(prod|sum)|Max|Mean|Min|Prod|ReverseV2|Sum|UniqueV2|Where|(Stateless)?(Case|If|While)"
+)
+"""The types of ops that go over rows, or may, and of those that decide."""
+_OF_SIZES = re.compile(r"(^|/)(Rank|Shape|ShapeN|Size)(_\d+)?(:|$)")
+"""The names of the outputs of ops that give sizes."""
 
 
 def inputs_of(dataset: Any) -> list[Any]:
@@ -133,3 +142,20 @@ _SEVERAL_OF_ONE = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch", "Re
 def _number(dataset: Any, attribute: str) -> int | None:
     value: Any = getattr(unwrapped(dataset), attribute, None)
     return int(value) if hasattr(value, "numpy") else None
+
+
+def may_mix_rows(bodies: Iterable[Sequence[Any]]) -> bool:
+    """Return whether a map over batches has ops that may make something of several rows, or decide by them.
+
+    An ``if`` of what was parsed decides for a whole batch.
+
+    Args:
+        bodies: the nodes of its function, and of those that this calls.
+    """
+    return any(_OVER_ROWS.fullmatch(node.op) or _cuts_rows(node) for body in bodies for node in body)
+
+
+def _cuts_rows(node: Any) -> bool:
+    """Return whether an op takes some rows of a batch, as ``tokens[:64]`` does; not of the sizes of something."""
+    takes_all = node.attr["begin_mask"].i & node.attr["end_mask"].i & 1 or node.attr["ellipsis_mask"].i & 1
+    return node.op == "StridedSlice" and not takes_all and not _OF_SIZES.search(node.input[0])

@@ -158,11 +158,10 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
     """
     ops = _ops(dataset)
     stateful, draws = any(_is_stateful(op) for op in ops - _NOT_COUNTED), any(map(RANDOM_OPS.search, ops))
-    plain = plain_function(given)
-    code = getattr(plain, "__code__", None)
+    code = getattr(plain := plain_function(given), "__code__", None)
     of_files = any(map(_OF_FILES.match, ops))
-    bodies = [(body, dict[str, str]()) for body in _bodies(dataset)] if ops & pictures.JPEG_DECODERS else []
-    bodies += pictures.handed_on([dataset, *behind]) if bodies and behind else []
+    decoding = [(body, dict[str, str]()) for body in bodies(dataset)] if ops & pictures.JPEG_DECODERS else []
+    decoding += pictures.handed_on([dataset, *behind]) if decoding and behind else []
     return UserFunction(
         name=name(given),
         file=getattr(code, "co_filename", None),
@@ -177,12 +176,13 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
         # Keras' random layers give them a seed out of a variable.
         random=stateful and draws,
         draws_by_seed=draws and not stateful,
+        draws_alike=stateful and draws and dataflow.draws_alike(dataset),
         parses_examples=not ops.isdisjoint(_PARSING_OPS),
         loops_over_rows=ops >= _ROW_OPS and not ops.isdisjoint(_LOOPS) and not of_files,
         row_copies=0 if of_files else dataflow.row_copies(dataset),
         reads_files="ReadFile" in ops,
-        crops_decoded=any(itertools.starmap(pictures.crops_decoded, bodies)),
-        resizes_decoded=any(itertools.starmap(pictures.resizes_decoded, bodies)),
+        crops_decoded=any(itertools.starmap(pictures.crops_decoded, decoding)),
+        resizes_decoded=any(itertools.starmap(pictures.resizes_decoded, decoding)),
     )
 
 
@@ -204,7 +204,7 @@ def _assigns_seeds_alone(dataset: Any) -> bool:
     """
     from tensorflow.python.ops.handle_data_util import get_handle_data
 
-    types = {node.attr["dtype"].type for body in _bodies(dataset) for node in body if node.op == _ASSIGNS}
+    types = {node.attr["dtype"].type for body in bodies(dataset) for node in body if node.op == _ASSIGNS}
     seeds = {id(each.handle) for each in seed_states(dataset)}
     handles = [handle for each in _graphs(dataset) for handle, _ in each.captures if handle.dtype.name == "resource"]
     known = ((handle, get_handle_data(handle)) for handle in handles)
@@ -256,10 +256,10 @@ def plain_function(given: Any) -> Any:
 
 def _ops(dataset: Any) -> set[str]:
     """Return the types of all ops in the functions of a dataset, those that they call included."""
-    return {node.op for body in _bodies(dataset) for node in body}
+    return {node.op for body in bodies(dataset) for node in body}
 
 
-def _bodies(dataset: Any) -> Iterator[Sequence[Any]]:
+def bodies(dataset: Any) -> Iterator[Sequence[Any]]:
     """Yield the nodes of each function of a dataset, and of each that these call."""
     for graph in _graphs(dataset):
         yield from _bodies_of(graph)
@@ -267,7 +267,7 @@ def _bodies(dataset: Any) -> Iterator[Sequence[Any]]:
 
 def python_tokens(dataset: Any) -> set[bytes]:
     """Return by which tokens TensorFlow calls the Python of a dataset's functions."""
-    nodes = itertools.chain.from_iterable(_bodies(dataset))
+    nodes = itertools.chain.from_iterable(bodies(dataset))
     return {node.attr["token"].s for node in nodes if node.op in PYTHON_OPS}
 
 

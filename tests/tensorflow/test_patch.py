@@ -432,6 +432,12 @@ def prepare(image, label):
         image = -image
     return tf.reshape(image, [12]), tf.one_hot(label[0], 3)
 
+def turn(row):
+    x = row["x"]
+    if tf.reduce_sum(x) > 500:
+        x = -x
+    return {{"x": x, "y": row["y"]}}
+
 def make_dataset():
     return rows.shuffle(20, seed=3).map({function}).batch(4)
 """
@@ -454,8 +460,9 @@ RECORDS = 'tf.data.Dataset.from_tensor_slices({"x": tf.reshape(tf.range(132), [1
             'lambda r: {"z": r["x"][0] + r["y"]}',
             'lambda samples: tf.vectorized_map(lambda r: {"z": r["x"][0] + r["y"]}, samples)',
         ),
+        (RECORDS, "turn", "lambda samples: tf.vectorized_map(lambda sample: turn(sample), samples)"),
     ],
-    ids=["a function of two", "a lambda of two", "a dict"],
+    ids=["a function of two", "a lambda of two", "a dict", "an if of a dict"],
 )
 def test_a_function_of_one_sample_runs_on_batches_in_a_trial_and_as_it_is_written(
     rows: str, function: str, expected: str, tmp_path: Path
@@ -468,6 +475,56 @@ def test_a_function_of_one_sample_runs_on_batches_in_a_trial_and_as_it_is_writte
     batch = recipe.stages[-1]
     edits = (MoveBefore(stage=batch.id, other=of_map.id), Vectorize(stage=of_map.id))
     assert f".batch(4).map({expected})" in patched_alike(file, recipe, edits).read_text()
+
+
+PARSERS = """
+import tensorflow as tf
+
+SPEC = {"x": tf.io.FixedLenFeature([3], tf.float32)}
+
+def make_dataset():
+    return tf.data.Dataset.from_tensor_slices(tf.constant(["0,1,2"] * 9)).map(prepare).batch(4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("return tf.stack(tf.io.decode_csv(row, [0.0] * 3), axis=-1)", "as-is"),
+        ("x = tf.stack(tf.io.decode_csv(row, [0.0] * 3), axis=-1)\n    return x[..., :2]", "as-is"),
+        (
+            "x = tf.stack(tf.io.decode_csv(row, [0.0] * 3), axis=-1)\n"
+            "    if tf.reduce_any(tf.math.is_nan(x)):\n        x = tf.zeros_like(x)\n    return x",
+            "vectorized-map",
+        ),
+        ("return tf.io.parse_single_example(row, SPEC)['x'] / 2.0", "parse-example"),
+        (
+            "x = tf.io.parse_single_example(row, SPEC)['x']\n"
+            "    if tf.reduce_any(tf.math.is_nan(x)):\n        x = tf.zeros_like(x)\n    return x",
+            "vectorized-map",
+        ),
+    ],
+    ids=["of texts", "columns", "an if of texts", "of records", "an if of records"],
+)
+def test_what_parses_gets_whole_batches_if_no_op_of_it_goes_over_rows(body: str, expected: str, tmp_path: Path) -> None:
+    """A single bad record made zeros of its whole batch: no made-up text can be parsed, so nothing was compared."""
+    file = tmp_path / "parsers.py"
+    file.write_text(f"{PARSERS}\ndef prepare(row):\n    {body}\n")
+    recipe = recorded.recipe("make_dataset", file=file)
+    of_map = next(stage for stage in composing.with_batches(recipe, recipe.stages) if stage.method == "map")
+    assert recorded.function_of(of_map).on_batches == expected
+
+
+def test_what_cuts_rows_only_of_many_gets_no_whole_batch(tmp_path: Path) -> None:
+    file = tmp_path / "cuts.py"
+    file.write_text(
+        "import tensorflow as tf\n\ndef cut(row):\n    return row[:64]\n\ndef make_dataset():\n"
+        "    rows = tf.ragged.constant([[1, 2], [3]] * 9)\n"
+        "    return tf.data.Dataset.from_tensor_slices(rows).map(cut).ragged_batch(4)\n"
+    )
+    recipe = recorded.recipe("make_dataset", file=file)
+    of_map = next(stage for stage in composing.with_batches(recipe, recipe.stages) if stage.method == "map")
+    assert recorded.function_of(of_map).on_batches != "as-is"
 
 
 BRANCHES = """
@@ -498,6 +555,15 @@ def pillow(image):
     image.set_shape([4, 4, 3])
     return image
 
+def swap_colours(image):
+    return image[:, :, ::-1]
+
+def grey(image):
+    return tf.image.rgb_to_grayscale(image) / 255.0
+
+def shrink(image):
+    return tf.image.resize(image, [2, 2])
+
 def any_shape(image):
     return tf.numpy_function(lambda pixels: pixels / 2, [image], tf.float32)
 
@@ -521,6 +587,9 @@ def on_batches_of(file: Path) -> str | None:
         ("whiten", "as-is"),
         ("count", "not"),
         ("look_up", "as-is"),
+        ("swap_colours", "vectorized-map"),  # of a batch it is a mirror
+        ("grey", "as-is"),
+        ("shrink", "as-is"),
         ("pillow", "not"),  # no batch has the shape that it gives
         ("any_shape", None),  # what Python does is only known when it runs
     ],

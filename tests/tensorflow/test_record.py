@@ -189,6 +189,100 @@ def test_a_layer_of_keras_that_draws_changes_only_its_seeds() -> None:
     assert not seeds_alone(lambda x: (flip(x), generator.normal([])))
 
 
+def draws_alike(mapped: Any) -> bool:
+    """Whether a map of a picture and its mask is known to draw alike for both."""
+    import tensorflow as tf
+
+    pairs = tf.data.Dataset.from_tensors((tf.zeros([8, 8, 3]), tf.zeros([8, 8, 1])))
+    function = recorded.function_of(recorded.recipe_of(lambda: pairs.map(mapped)).stages[-1])
+    return function.draws_alike
+
+
+def test_ops_of_one_seed_that_change_a_picture_and_its_mask_draw_alike() -> None:
+    import tensorflow as tf
+
+    def flip(picture: Any, seed: int | None = 1) -> Any:
+        return tf.image.random_flip_left_right(picture, seed=seed)
+
+    def chain(picture: Any) -> Any:
+        picture = tf.image.random_brightness(flip(picture), 0.1, seed=1)
+        picture = tf.image.random_contrast(picture, 0.1, 0.2, seed=1) + tf.random.normal([8, 8, 1], seed=1)
+        return tf.image.random_crop(picture, [4, 4, picture.shape[-1]], seed=1)
+
+    def where(x: Any, y: Any) -> Any:
+        return tf.cond(tf.reduce_max(x) > 0.5, lambda: (flip(x), flip(y)), lambda: (x, y))
+
+    def rows(picture: Any) -> Any:
+        return tf.map_fn(lambda row: tf.image.random_brightness(row[tf.newaxis], 0.1, seed=1)[0], picture)
+
+    def stateless(picture: Any) -> Any:
+        return tf.image.stateless_random_flip_left_right(picture, seed=[1, 2])
+
+    assert draws_alike(lambda x, y: (flip(x), flip(y)))
+    assert draws_alike(lambda x, y: (chain(x), chain(y)))
+    assert draws_alike(lambda x, y: tf.concat([flip(x), flip(y)], -1))
+    assert draws_alike(tf.function(lambda x, y: (flip(x), flip(y))))
+    assert draws_alike(where)
+    assert draws_alike(lambda x, y: (rows(x), rows(y)))
+    assert not draws_alike(lambda x, y: (flip(x), y))
+    assert not draws_alike(lambda x, y: (flip(x), flip(y, seed=2)))
+    assert not draws_alike(lambda x, y: (flip(x, seed=None), flip(y, seed=None)))
+    assert not draws_alike(lambda x, y: (chain(x), y)), "one part, of which each draw changes what the one before made"
+    assert not draws_alike(tf.function(lambda x, y: (chain(x), y)))
+    assert not draws_alike(lambda x, y: (rows(x), y)), "one op, in each turn of a loop"
+    assert not draws_alike(lambda x, y: tf.split(flip(tf.concat([x, y], -1)), [3, 1], -1))
+    assert not draws_alike(lambda x, y: (stateless(x), stateless(y)))
+
+
+@pytest.fixture
+def one_seed_for_all() -> Iterator[None]:
+    import tensorflow as tf
+
+    tf.random.set_seed(1)
+    yield
+    tf.random.set_seed(None)
+
+
+@pytest.mark.usefixtures("one_seed_for_all")
+def test_ops_without_seeds_of_their_own_do_not_draw_alike_by_the_seed_for_all() -> None:
+    import tensorflow as tf
+
+    flip = tf.image.random_flip_left_right
+    assert not draws_alike(lambda x, y: (flip(x), flip(y)))
+    assert draws_alike(lambda x, y: (flip(x, seed=1), flip(y, seed=1)))
+
+
+def test_generators_of_one_state_that_change_a_picture_and_its_mask_draw_alike() -> None:
+    import keras
+    import tensorflow as tf
+
+    def flip(seed: int | None) -> Any:
+        return keras.layers.RandomFlip("horizontal", seed=seed)
+
+    def generator(seed: int) -> Any:
+        return tf.random.Generator.from_seed(seed)
+
+    def both(one: Any, other: Any) -> bool:
+        is_alike = draws_alike(lambda x, y: (one(x), other(y)))
+        assert draws_alike(tf.function(lambda x, y: (one(x), other(y)))) == is_alike
+        return is_alike
+
+    def brightened(of: Any) -> Any:
+        return lambda picture: picture + of.uniform([])
+
+    layers = keras.layers.RandomFlip(seed=4), keras.layers.RandomRotation(0.1, seed=4)
+    chain, once, one = keras.Sequential(layers), flip(1), generator(1)
+    assert both(flip(1), flip(1))
+    assert both(brightened(generator(1)), brightened(generator(1)))
+    assert both(chain, flip(4))
+    assert not both(once, once), "one generator goes on from the picture to the mask"
+    assert not both(flip(1), flip(2))
+    assert not both(flip(None), flip(None))
+    assert not both(brightened(one), brightened(one))
+    assert not both(brightened(generator(1)), brightened(generator(2)))
+    assert not draws_alike(lambda x, y: (chain(x), y)), "of one picture, layers of one seed"
+
+
 def of_a_file(decode: Any, then: Any) -> UserFunction:
     """What is known of a map that decodes files, and does something with what it has decoded."""
     import tensorflow as tf

@@ -231,7 +231,8 @@ def _last_that_fits(inspection: Inspection, fixed: Sequence[Stage], context: Con
     """Return the last stage whose elements fit in memory, where those of the last one of all do not, as floats."""
     if fits(size_bytes_of(inspection, fixed[-1]), context):
         return None
-    sizes = ((each, size_bytes_of(inspection, each)) for each in reversed(fixed[:-1]))
+    full = (each for each in reversed(fixed[:-1]) if each.left_early is False)
+    sizes = ((each, size_bytes_of(inspection, each)) for each in full)
     return next((each for each, size_bytes in sizes if size_bytes is not None and fits(size_bytes, context)), None)
 
 

@@ -26,6 +26,7 @@ _OTHER_ORDER = "the files' samples are mixed in another order"
 _NEEDS_THREADS = "its function must be safe to call from several threads"
 _OTHER_DRAWS = "which sample gets which random numbers then differs from run to run, also with a seed"
 _DRAW_ALIKE = "; two calls at the same time may draw the same numbers"
+_DRAWN_ALIKE = "draws alike for several parts of an element, by equal seeds, as for a picture and its mask"
 _DEFAULTS = {
     "autotune.enabled": "AUTOTUNE",
     "experimental_optimization.apply_default_optimizations": "its optimizations",
@@ -39,6 +40,10 @@ _DEFAULTS = {
 @kind(saving=1.0, has_price=True)
 def parallel_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Run a map's calls beside each other. A stateless map is run so by default, which is then no fix."""
+    return (each for each in _parallel_maps(inspection, context) if not _parts_alike(each, inspection))
+
+
+def _parallel_maps(inspection: Inspection, context: Context) -> Iterator[Fix]:
     for stage in inspection.stages:
         given = stage.arguments.get("num_parallel_calls")
         by_default = given is None and inspection.default_parallelised and not stage_graph.may_differ(stage)
@@ -80,6 +85,10 @@ def parallel_batch(inspection: Inspection, context: Context) -> Iterator[Fix]:
 @kind(saving=0.95)
 def parallel_interleave(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Read several files, or other inner datasets, at the same time."""
+    return (each for each in _parallel_inputs(inspection, context) if not _parts_alike(each, inspection))
+
+
+def _parallel_inputs(inspection: Inspection, context: Context) -> Iterator[Fix]:
     files = min(_MOST_FILES, max(4, _FILES_A_CORE * context.cores))
     for stage in inspection.stages:
         if stage.method == "interleave":
@@ -111,6 +120,47 @@ def _of_reader(inspection: Inspection, stage: Stage, files: int, cores: int) -> 
             reorders=True,
             caveat=_OTHER_ORDER,
         )
+
+
+def _other_pairs(inspection: Inspection, context: Context) -> str:
+    return (
+        f"it {_DRAWN_ALIKE}: calls at the same time would give these parts different numbers; one draw for all of "
+        "them, or stateless ops of one seed, would be right in any order"
+    )
+
+
+@kind(saving=1.0, blocker=_other_pairs)
+def parallel_pairs(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Yield what would run calls beside each other that draw alike one by one: none is tried, and no trial shows it."""
+    found = (*_parallel_maps(inspection, context), *_parallel_inputs(inspection, context))
+    return (each for each in found if _parts_alike(each, inspection))
+
+
+def drawn_apart(inspection: Inspection) -> Iterator[str]:
+    """Yield of each stage that runs several calls as written that these draw alike one by one, and so do not."""
+    for stage in inspection.stages:
+        if _at_the_same_time(stage) and _draws_alike(stage):
+            yield (
+                f"{stage_graph.subject(stage)} {_DRAWN_ALIKE}, but runs several calls at the same time: these parts "
+                "may get different numbers. Draw once for all of them, use stateless ops of one seed, or take out "
+                "num_parallel_calls."
+            )
+
+
+def _parts_alike(fix: Fix, inspection: Inspection) -> bool:
+    """Return whether a fix runs calls beside each other that draw alike one by one, as they are written."""
+    stages = map(inspection.stage, fix.stages)
+    return any(_draws_alike(stage) and not _at_the_same_time(stage) for stage in stages)
+
+
+def _draws_alike(stage: Stage) -> bool:
+    return any(each.function is not None and each.function.draws_alike for each in stage.with_inner())
+
+
+def _at_the_same_time(stage: Stage) -> bool:
+    """Return whether several of its calls, or of one that it makes for each element, run at the same time as asked."""
+    calls = (each.arguments.get("num_parallel_calls") for each in stage.with_inner() if not each.serial)
+    return any(each not in (None, 1) for each in calls)
 
 
 @kind(saving=0.4)

@@ -247,7 +247,9 @@ def vectorized(
     _check_given(function)
     name, text = f"{imports.tensorflow(file, call)}vectorized_map", file.code(function)
     batch, sample = file.free_name("samples"), file.free_name("sample")
-    if not _is_spread(element):
+    is_spread, is_named = _is_spread(element), isinstance(function, cst.Name | cst.Attribute)
+    if not is_spread and not is_named:
         return expression(f"lambda {batch}: {name}({text}, {batch})")
-    text = text if isinstance(function, cst.Name | cst.Attribute) else f"({text})"
-    return expression(f"lambda *{batch}: {name}(lambda {sample}: {text}(*{sample}), {batch})")
+    # AutoGraph converts an `if` of a function that is called in the text, and none of one that is handed over.
+    star, text = "*" * is_spread, text if is_named else f"({text})"
+    return expression(f"lambda {star}{batch}: {name}(lambda {sample}: {text}({star}{sample}), {batch})")

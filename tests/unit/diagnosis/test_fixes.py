@@ -329,6 +329,46 @@ def test_only_what_runs_python_or_changes_a_state_is_not_run_on_several_threads_
     assert of_kind(tried(chain_of(source(), opened)), "parallel_interleave")[0].threads is threads
 
 
+def drawing(alike: bool, **arguments: Any) -> Stage:
+    """A map that draws, alike for several parts of an element or not."""
+    augment = function("augment", random=True).model_copy(update={"draws_alike": alike})
+    return stage(1, "map", 0, of=augment, **arguments)
+
+
+def opening(inner: Stage, **arguments: Any) -> Stage:
+    return stage(1, "interleave", 0, of=function("open"), inner=(inner,), **arguments)
+
+
+@pytest.mark.parametrize("allow_threads", [False, True])
+@pytest.mark.parametrize("made", [drawing, lambda alike: drawing(alike, num_parallel_calls=1)])
+def test_what_draws_alike_for_a_picture_and_its_mask_is_not_run_on_several_threads_and_other_draws_are(
+    made: Any, allow_threads: bool
+) -> None:
+    stages = (source(), made(True), mapped(2, "noise", random=True), stage(3, "batch", 2))
+    found = tried(chain_of(*stages), allow_threads=allow_threads)
+    assert [fix.stages for fix in of_kind(found, "parallel_map")] == [(2,)]
+    assert [fix.stages for fix in of_kind(found, "parallel_pairs")] == [(1,)]
+    assert reason(found, "parallel_map") == ""
+    assert reason(found, "parallel_pairs").startswith("it draws alike for several parts of an element, by equal seeds")
+    other = tried(chain_of(source(), made(False), stage(2, "batch", 1)))
+    assert (len(of_kind(other, "parallel_map")), of_kind(other, "parallel_pairs")) == (1, [])
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_what_an_interleave_opens_that_draws_alike_is_not_read_in_parallel(alike: bool) -> None:
+    stages = (source("list_files"), opening(drawing(alike), cycle_length=2), stage(2, "batch", 1))
+    found = tried(chain_of(*stages), allow_reordering=True)
+    assert bool(of_kind(found, "parallel_pairs")) == alike
+    assert bool(of_kind(found, "parallel_interleave")) == (not alike)
+
+
+def test_what_is_in_parallel_as_written_may_have_more_calls_though_it_draws_alike() -> None:
+    stages = (source(), drawing(True, num_parallel_calls=2), stage(2, "batch", 1))
+    found = tried(chain_of(*stages), cores=4)
+    assert of_kind(found, "parallel_map")
+    assert not of_kind(found, "parallel_pairs")
+
+
 @pytest.mark.parametrize(("of", "threads"), [({"stateful": True}, False), ({"random": True}, True)])
 def test_a_filter_that_draws_leaves_out_others_on_several_threads(of: dict[str, bool], threads: bool) -> None:
     stages = (source(), stage(1, "filter", 0, of=function("usable", **of)))  # type: ignore[arg-type]
@@ -795,6 +835,10 @@ def test_where_the_last_fixed_elements_do_not_fit_the_last_that_do_are_kept_in_m
         ["cache in memory after map(normalise)"],
         ["cache on disk after map(normalise)", "cache in memory after map(decode)"],
         ["cache on disk after map(normalise)", "cache in memory after range"],
+    ]
+    early = with_stage(looked, 1, left_early=True)  # as in front of a take
+    assert "cache in memory after map(decode)" not in [
+        fix.variant for fix in of_kind(tried(early, free_memory_bytes=2**30), "cache")
     ]
 
 

@@ -404,6 +404,23 @@ def test_a_map_whose_seeds_are_counted_anew_in_each_epoch_is_told_to_draw_the_sa
 
 
 @pytest.mark.parametrize(
+    ("alike", "calls", "told"),
+    [(True, -1, True), (True, 4, True), (True, 1, False), (True, None, False), (False, -1, False)],
+)
+@pytest.mark.parametrize("within", [False, True])
+def test_calls_beside_each_other_that_draw_alike_one_by_one_are_told_not_to(
+    alike: bool, calls: int | None, told: bool, within: bool
+) -> None:
+    of = function("augment", random=True).model_copy(update={"draws_alike": alike})
+    augment = stage(1, "map", 0, of=of, num_parallel_calls=calls)
+    opening = stage(1, "interleave", 0, of=function("open"), inner=(augment,))
+    looked = inspection((stage(0, "range"), opening if within else augment), (cost(0, 1.0), cost(1, 9.0)))
+    text = text_of(Machine(looked, lambda edits: 20.0))
+    name = "interleave(open)" if within else "map(augment)"
+    assert (f"{name}, train.py:11, draws alike for several parts of an element, by equal seeds" in text) == told
+
+
+@pytest.mark.parametrize(
     ("buffer_size", "dtype", "told"),
     [
         (True, "uint8", "(buffer_size=True counts as 1)"),
