@@ -205,7 +205,7 @@ def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
     if any(stage.method in KEEPING for stage in inspection.stages) and not inspection.once:
         return None
     stage = next((each for each in reversed(inspection.stages) if _begins_with(inspection, each, batches)), None)
-    if stage is None:
+    if stage is None or _begins_once(inspection, stage):
         return None
     whole = _held(inspection, stage) or batches
     held = min(batches, whole) if stage.method == "shuffle" else 0.0
@@ -229,6 +229,14 @@ def _begins_with(inspection: Inspection, stage: Stage, batches: int) -> bool:
     if held is None:
         return stage.method == "shuffle"
     return held >= FILLING * batches if batches else (stage.ahead or 0) > (inspection.ahead_elements or 0)
+
+
+def _begins_once(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether all epochs of a `fit` take from one iterator, as Keras has it with `steps_per_epoch`."""
+    training = inspection.training
+    if training is None or training.in_loop or training.epochs is None or training.steps is None:
+        return False
+    return stage_graph.endless(inspection, stage)
 
 
 def unseen_beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:

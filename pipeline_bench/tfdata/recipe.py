@@ -277,12 +277,18 @@ def _listed_apart(calls: Mapping[int, RecordedCall], needed: Collection[int]) ->
         listed = [[number for number in sorted(branch) if calls[number].method == "list_files"] for branch in above]
         first = [calls[numbers[0]] for numbers in listed if numbers]
         orders = {describe.arguments(each.given()).get("seed") if each.lists_anew else "sorted" for each in first}
-        if len({each.id for each in first}) > 1 and (None in orders or len(orders) > 1):
+        mixes = [any(_mixes_anew(calls[number]) for number in branch) for branch in above]
+        if len({each.id for each in first}) > 1 and (None in orders or len(orders) > 1) and not all(mixes):
             yield (
                 f"{joining.placed} joins the files that {' and '.join(each.placed for each in first)} list, each in an "
                 "order of its own: those that belong together, such as pictures and their masks, do not meet. "
                 "list_files(…, shuffle=False) keeps them together; what mixes them stands behind the zip."
             )
+
+
+def _mixes_anew(call: RecordedCall) -> bool:
+    """Return whether a call shuffles by no seed: what is joined of two such branches belongs together in no order."""
+    return call.method == "shuffle" and call.given().get("seed") is None
 
 
 def _drawn_once(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:

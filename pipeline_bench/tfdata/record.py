@@ -170,17 +170,18 @@ class Recording:
         if not self._is_on or isinstance(threading.current_thread(), threading._DummyThread):
             return run(args, kwargs)
         under_way = self._thread.open
+        states = user_code.python_random_states() if entry.method in ("apply", "map") else None
         if entry.method == "apply":
             opening = None if under_way else _opening(entry.given(args, kwargs))
             result = self._hidden(under_way if opening is None else [opening], lambda: run(args, kwargs))
             if id(unwrapped(result)) not in self._makers and not under_way:
-                self._note(entry, args, kwargs, result, () if opening is None else tuple(opening.inner))
+                draws_traced = states != user_code.python_random_states()
+                self._note(entry, args, kwargs, result, () if opening is None else tuple(opening.inner), draws_traced)
             return result
         if under_way and not self._is_users(entry):
             return run(args, kwargs)
         given = entry.given(args, kwargs)
         under_way.append(_Open(given.get(public_api.function_name(given) or "")))
-        states = user_code.python_random_states() if entry.method == "map" else None
         try:
             result = run(args, kwargs)
         finally:

@@ -1396,6 +1396,30 @@ def test_files_that_two_lists_in_an_order_of_their_own_hand_to_a_zip_are_told(
         assert re.match(rf"zip, {Path(__file__).name}:\d+, joins the files that {lists} in an order of its own", note)
 
 
+@pytest.mark.parametrize(("seed", "is_told"), [(None, False), (7, True)])
+def test_files_of_branches_that_each_shuffle_anew_belong_together_in_no_order(seed: int | None, is_told: bool) -> None:
+    """As a picture and any style that is put on it."""
+    import tensorflow as tf
+
+    def branch() -> Any:
+        return tf.data.Dataset.list_files(str(Path(__file__).parent / "*.py")).shuffle(9, seed=seed)
+
+    assert len(recorded.recipe_of(lambda: tf.data.Dataset.zip((branch(), branch()))).warnings) == is_told
+
+
+def test_what_a_map_in_one_call_with_its_batch_draws_while_it_is_traced_is_told() -> None:
+    import tensorflow as tf
+
+    def turned(x: Any) -> Any:
+        return x + random.randint(1, 9)
+
+    def made() -> Any:
+        return tf.data.Dataset.range(9).apply(tf.data.experimental.map_and_batch(turned, 3))
+
+    (told,) = recorded.recipe_of(made).warnings
+    assert "draws random numbers by Python or NumPy while TensorFlow traces it" in told
+
+
 def test_a_dataset_that_a_statement_makes_and_drops_is_told_once() -> None:
     import tensorflow as tf
 

@@ -10,6 +10,7 @@ from pipeline_bench.diagnosis import segments
 from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.diagnosis import Bottleneck
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, Stage
+from pipeline_bench.model.user_function import UserFunction
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, shuffled, stage
 
 
@@ -597,6 +598,22 @@ def test_what_an_epoch_begins_with_is_told_behind_a_filter_too_with_the_part_tha
     )
     assert found(None, epochs=1).text.endswith("This training has one epoch, so this happens only once.")
     assert found(None, wait_ms=8.0).text.count("fills its buffer before it gives any") == 1
+
+
+@pytest.mark.parametrize(("steps", "repeats", "told"), [(300, True, False), (None, True, True), (300, False, True)])
+def test_what_one_iterator_for_all_epochs_begins_with_is_no_part_of_each(
+    steps: int | None, repeats: bool, told: bool
+) -> None:
+    """Keras makes one for `steps_per_epoch`; a diagnosis said that each of four epochs begins 37 s late."""
+    looked = shuffled(6015.0, cardinality=None, pass_elements=None, ahead_elements=64)
+    reader, *others = looked.stages
+    names = UserFunction(name="names", endless=repeats)
+    opened = reader.model_copy(update={"method": "TFRecordDataset", "function": names})
+    stages = (opened, *others)
+    training = ScriptTraining(line="train.py:9", model=True, epochs=3, steps=steps)
+    looked = looked.model_copy(update={"stages": stages, "source_bytes": 100_200.0, "training": training})
+    found = find(looked, 2, 15.0, 15.5, 0.4, 0.3, 120, trains=True, in_a_row=60)
+    assert ("fills its buffer before it gives any" in found.text) is told
 
 
 def test_a_buffer_whose_filling_is_among_the_measured_steps_is_named_with_what_costs_most_in_front_of_it() -> None:
