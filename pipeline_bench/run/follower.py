@@ -188,7 +188,8 @@ def _stall_reason(log: TrialLog) -> str:
     doing = f"in its phase {phase!r}" if phase not in (TRACE, TRAIN) else f"after step {log.count}"
     own = variant.source.kind == task.KIND
     who = "your pipeline gave no element" if own else f"the backend {variant.backend} made no step"
-    parts = [f"{who} for {variant.run.stall_timeout_s:g} s {doing}"]
+    longer = " (elements that take longer need a larger --stall-timeout)" * own
+    parts = [f"{who} for {variant.run.stall_timeout_s:g} s {doing}{longer}"]
     if stalled is not None and stalled.phase == task.MODEL_STEP:
         parts = [
             f"a step of your model did not end within {variant.run.stall_timeout_s:g} s, {doing}; its batch was there "
@@ -209,9 +210,17 @@ def _stall_reason(log: TrialLog) -> str:
     if stalled is None:
         return f"{parts[0]}; the trial could not report it; the stacks of its Python threads are in its stderr"
     parts += [_queue_text(queue) for queue in stalled.queues]
-    stood = [stack for stack in stalled.stacks if not own or _is_theirs(innermost(stack))]
-    parts += [f"{stack.thread} was at {innermost(stack)}" for stack in stood]
+    stood: dict[str, list[str]] = {}
+    for stack in stalled.stacks:
+        if not own or _is_theirs(innermost(stack)):
+            stood.setdefault(innermost(stack), []).append(stack.thread)
+    parts += [f"{_threads_text(threads)} at {place}" for place, threads in stood.items()]
     return "; ".join(parts)
+
+
+def _threads_text(threads: Sequence[str]) -> str:
+    first, *others = threads
+    return f"{first} and {units.count(len(others), 'other thread')} were" if others else f"{first} was"
 
 
 def _is_theirs(frame: str) -> bool:

@@ -349,8 +349,13 @@ def test_a_model_whose_step_takes_long_is_not_called_a_pipeline_that_gives_nothi
     assert told.startswith("a step of your model did not end within 60 s, after step 0; its batch was there")
     log.apply(Stalled(phase=REBUILDING, steps=0, queues=(), stacks=()))
     assert follower._stall_reason(log) == "with this change the pipeline was not made within 60 s"
-    log.apply(Stalled(phase="train", steps=0, queues=(), stacks=()))
-    assert follower._stall_reason(log).startswith("your pipeline gave no element for 60 s after step 0")
+    worker = (f"Thread-{number} (worker)" for number in range(3))
+    stacks = tuple(Stack(thread=name, frames=("load.py:7 in load", "scipy/filters.py:61 in one")) for name in worker)
+    log.apply(Stalled(phase="train", steps=0, queues=(), stacks=stacks))
+    assert follower._stall_reason(log) == (
+        "your pipeline gave no element for 60 s after step 0 (elements that take longer need a larger "
+        "--stall-timeout); Thread-0 (worker) and 2 other threads were at scipy/filters.py:61 in one"
+    )
 
 
 def test_a_stall_of_a_loop_that_trains_many_steps_a_call_says_so() -> None:
