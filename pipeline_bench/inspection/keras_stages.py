@@ -66,8 +66,7 @@ def inspect(
     if describe.are_doubles(leaves, leaves):
         inspection = python_stages.with_function(inspection, GET_ITEM, doubles=True)
     if is_py_dataset:
-        inspection = _with_draws(inspection, batch, _guarded(lambda: _as_tuple(read.data[0])))
-        alive()
+        inspection = _with_draws(read, inspection, batch, alive)
         again = _again(read.data, made.taken, max(_AGAIN_S, end_s - time.monotonic()), alive)
         inspection, rate, keeps = _of_later_epochs(read, inspection, made, again)
     of_first_epoch = keeps and rate is made.rate
@@ -105,11 +104,28 @@ def inspect(
     yield from python_stages.with_sizes(inspection, GET_ITEM, taker, read.batches, seconds, alive)
 
 
-def _with_draws(inspection: Inspection, batch: Any, again: Any) -> Inspection:
-    """Return the inspection with whether `__getitem__` draws random numbers: two calls for one batch differ then."""
-    if fingerprint.digests(batch) == fingerprint.digests(again):
-        return inspection
-    return python_stages.with_function(inspection, GET_ITEM, random=True)
+def _with_draws(read: KerasInput, inspection: Inspection, batch: Any, alive: Callable[[], None]) -> Inspection:
+    """Return the inspection with whether `__getitem__` draws random numbers: two calls for one batch differ then.
+
+    Also with whether it changes a state of its own: a batch that it gave is another one once the next is made. Arrays
+    that are only given with each batch, such as ones for labels, stay what they are.
+
+    Args:
+        read: the PyDataset.
+        inspection: of it.
+        batch: its first one.
+        alive: called after each call.
+    """
+    given = _guarded(lambda: read.data[0])
+    before = fingerprint.digests(_guarded(lambda: _as_tuple(given)))
+    alive()
+    refills = False
+    if read.batches != 1:
+        _guarded(lambda: read.data[1])
+        refills = fingerprint.digests(_guarded(lambda: _as_tuple(given))) != before
+        alive()
+    draws = fingerprint.digests(batch) != before
+    return python_stages.with_function(inspection, GET_ITEM, random=draws, changes_state=refills)
 
 
 def _of_later_epochs(

@@ -189,6 +189,10 @@ class _Thread(threading.local):
         """How many GradientTapes of eager code it is in."""
         self.by_tape = False
         """Whether a GradientTape of eager code began its last call."""
+        self.taped: set[Hashable] = set()
+        """Lines whose GradientTape a gradient, or a variable that changes, has followed."""
+        self.tape: tuple[Hashable, int, int] | None = None
+        """Of a tape that none has followed yet, of no such line: its line, when it began, `computed_ns` by then."""
 
 
 class TimedCalls:
@@ -233,7 +237,8 @@ class TimedCalls:
         Returns:
             Whether it is known which line of the program trains.
         """
-        thread, where = self._thread, self._line()
+        thread = self._thread
+        where = self._line() if thread.tape is None else thread.tape[0]
         if where is None:
             return False
         if where != thread.line:
@@ -304,35 +309,51 @@ class TrainingCalls(TimedCalls):
             given = plain()
             self.goes_on()
             return given
+        self._thread.by_tape, self._thread.tape = False, None
         wait_ns = self._begin(f"calls of {name}", framework)
-        self._thread.by_tape = False
         return plain() if wait_ns is None else self._timed(wait_ns, lambda: (plain(), 0.0))
 
     def enter_tape(self) -> None:
-        """Begin a step of eager code, or a part of it: the outermost GradientTape is entered."""
-        self._thread.tapes += 1
-        if self._thread.tapes > 1:
-            return
-        wait_ns = self._begin("steps, from the end of one to the GradientTape of the next", "tensorflow")
-        self._thread.by_tape = wait_ns is not None
-        if wait_ns is not None:
-            self._ran(wait_ns)
-            if self._thread.monitor is not None:
-                self._thread.monitor.see_eager_step(in_function=False)
+        """Begin a step of eager code, or a part of it, by its outermost tape; of a new line once a gradient follows."""
+        thread = self._thread
+        if not thread.tapes:
+            where = self._line()
+            thread.by_tape, thread.tape = False, (where, time.monotonic_ns(), thread.computed_ns)
+            if where in thread.taped:
+                self.goes_on()
+            elif where is not None:  # it may be a validation, which takes none
+                self.other(where)
+        thread.tapes += 1
 
     def leave_tape(self) -> None:
         """Take in that a GradientTape of eager code is left."""
-        self._thread.tapes = max(0, self._thread.tapes - 1)
-        self.goes_on()
+        thread = self._thread
+        if thread.tape is not None and thread.tapes == 1:
+            thread.computed_ns += time.monotonic_ns() - thread.tape[1]
+        elif not thread.tapes:  # it was not entered here
+            thread.tape = None
+        thread.tapes = max(0, thread.tapes - 1)
+        self.goes_on(trains=False)
 
-    def goes_on(self) -> None:
-        """Take in that a part of a step of eager code has ended: a gradient, or a variable that it changes."""
-        if self._thread.by_tape and self._thread.free_ns is not None:
+    def goes_on(self, trains: bool = True) -> None:
+        """Take in that a part of a step of eager code has ended: what trains is a gradient, or a changed variable."""
+        thread = self._thread
+        if trains and thread.tape is not None:
+            line, _, thread.computed_ns = thread.tape
+            thread.taped.add(line)
+            wait_ns = self._begin("steps, from the end of one to the GradientTape of the next", "tensorflow")
+            thread.by_tape, thread.tape = wait_ns is not None, None
+            if wait_ns is not None:
+                self._ran(wait_ns)
+                if thread.monitor is not None:
+                    thread.monitor.see_eager_step(in_function=False)
+        elif thread.by_tape and thread.free_ns is not None:
             self._ran(0)
 
     def _begin(self, name: str, framework: str) -> int | None:
         """Begin to train on a batch; return for how long that was waited for, None where its line is not known."""
-        thread, asked_ns = self._thread, time.monotonic_ns()
+        thread = self._thread
+        asked_ns = time.monotonic_ns() if thread.tape is None else thread.tape[1]
         free_ns, known = asked_ns, False
         try:
             if thread.repeats and not thread.repeated:

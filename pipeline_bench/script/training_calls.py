@@ -19,6 +19,8 @@ _TRAINS = frozenset({"train_on_batch", "GradientTape", "minimize", "stateless_ap
 
 `apply_gradients` is none: beside a tape it needs no word, and that of Flax is compiled by JAX, where no call shows.
 """
+_FITS = frozenset({"fit", "fit_generator"})
+"""What trains on all of its data; the second is Keras 2's."""
 _OF_KERAS = frozenset({"epochs", "steps_per_epoch", "validation_data", "validation_split", "callbacks"})
 """Arguments that tell a model's `fit`, and a tuner's `search`, from other methods of that name."""
 _GRADIENTS = frozenset({"grad", "value_and_grad"})
@@ -31,14 +33,14 @@ _OTHERS = ("lightgbm", "scipy", "sklearn", "xgboost")
 def fit_lines(tree: ast.AST, after: int = 0) -> tuple[int, ...]:
     """Return the lines in which a script's own text calls a Keras model's `fit`, of those further down than one."""
     others = _of_others(tree)
-    fits = (call for call in _calls(tree) if _called(call) == "fit" and _is_of_keras(call))
+    fits = (call for call in _calls(tree) if _called(call) in _FITS and _is_of_keras(call))
     return tuple(sorted({call.lineno for call in fits if call.lineno > after and not _comes_from(call.func, others)}))
 
 
 def may_fit(tree: ast.AST) -> bool:
     """Return whether a text calls a `fit` that is not of a library whose `fit` takes no batches."""
     others = _of_others(tree)
-    return any(_called(call) == "fit" and not _comes_from(call.func, others) for call in _calls(tree))
+    return any(_called(call) in _FITS and not _comes_from(call.func, others) for call in _calls(tree))
 
 
 def trains(tree: ast.AST) -> bool:
@@ -139,7 +141,7 @@ def _is_of_keras(call: ast.Call) -> bool:
 
 def _trains(call: ast.Call) -> bool:
     name = _called(call)
-    return name in _TRAINS or name == "fit" or (name == "search" and _is_of_keras(call))
+    return name in _TRAINS | _FITS or (name == "search" and _is_of_keras(call))
 
 
 def _of_others(tree: ast.AST) -> frozenset[str]:

@@ -109,7 +109,7 @@ def _keeping_apart(calls: Mapping[int, RecordedCall], mixes: RecordedCall) -> st
             "comes in one order, and take and skip may divide it further. Diagnose again then: a cache can be tried."
         )
     how = "list_files(…, shuffle=False)" if mixes.method == "list_files" else _KEEPS_ORDER
-    return f"{how} keeps them apart, and a cache may then stand behind them."
+    return f"{how} keeps them apart, and a cache may then stand behind them, in front of what draws."
 
 
 def _is_librarys(calls: Mapping[int, RecordedCall], call: RecordedCall) -> bool:

@@ -10,6 +10,7 @@ import dis
 import functools
 import inspect
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -218,8 +219,8 @@ class KerasInput:
     @property
     def batches(self) -> int | None:
         """How many batches an epoch has; None where that is not known."""
-        given: int | None = self.data.num_batches if self.kind == "PyDataset" else self._given.get("steps_per_epoch")
-        return given
+        given = self.data.num_batches if self.kind == "PyDataset" else self._given.get("steps_per_epoch")
+        return None if given is None else math.ceil(given)  # Keras 2 goes on while it has made fewer steps
 
     @functools.cached_property
     def _keeping(self) -> Callable[[int], Any]:

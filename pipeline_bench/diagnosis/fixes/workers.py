@@ -44,7 +44,17 @@ def pools(inspection: Inspection) -> Iterator[tuple[Stage, Stage, int, bool]]:
             )
 
 
-@kind(saving=0.9, apis=("PyDataset",))
+def _refills(inspection: Inspection, context: Context) -> str | None:
+    """Return why each batch has to be used before the next one is made; worker processes hand over copies."""
+    if any(run.function is not None and run.function.changes_state for _, run, *_ in pools(inspection)):
+        return (
+            "its __getitem__ fills the same arrays anew for each batch, which would change batches that wait for their "
+            "step, or are kept; it can be tried with arrays that are made in each call"
+        )
+    return None
+
+
+@kind(saving=0.9, blocker=_refills, apis=("PyDataset",))
 def worker_threads(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make several batches at the same time, in threads: worth it where they wait, or leave Python's lock alone."""
     for stage, run, workers, processes in pools(inspection):
@@ -128,7 +138,7 @@ def _whole_bytes(inspection: Inspection, stage: Stage) -> float | None:
 def _batches_not_kept(inspection: Inspection, context: Context) -> str | None:
     """Return why the batches of a PyDataset are not kept."""
     sizes = (_whole_bytes(inspection, stage) for _, stage, *_ in pools(inspection))
-    return _read_once(inspection) or no_room(next(sizes, None), context)
+    return _read_once(inspection) or _refills(inspection, context) or no_room(next(sizes, None), context)
 
 
 @kind(saving=0.9, blocker=_batches_not_kept, apis=("PyDataset",), has_price=True)
