@@ -352,9 +352,8 @@ class TrainingCalls(TimedCalls):
 
     def _begin(self, name: str, framework: str) -> int | None:
         """Begin to train on a batch; return for how long that was waited for, None where its line is not known."""
-        thread = self._thread
-        asked_ns = time.monotonic_ns() if thread.tape is None else thread.tape[1]
-        free_ns, known = asked_ns, False
+        thread, known = self._thread, False
+        free_ns = asked_ns = time.monotonic_ns() if thread.tape is None else thread.tape[1]
         try:
             if thread.repeats and not thread.repeated:
                 if thread.monitor is not None and thread.free_ns is not None:

@@ -24,7 +24,7 @@ _WRITES = frozenset(
     | {"create_file_writer", "copyfile", "copy2", "shutil.copy", "shutil.move"}
 )
 _DELETES = frozenset({"rmtree", "unlink", "os.remove", "rmdir", "removedirs", "DeleteRecursively"})
-_STARTS = frozenset({"system", "Popen", "check_call", "check_output", "popen", "subprocess.run", "subprocess.call"})
+_STARTS = frozenset({"os.system", "Popen", "check_call", "check_output", "popen", "subprocess.run", "subprocess.call"})
 _TRACKS = frozenset(
     {"wandb.init", "mlflow.start_run", "neptune.init_run", "neptune.init", "Task.init", "comet_ml.start"}
     | {"comet_ml.Experiment", "aim.Run"}

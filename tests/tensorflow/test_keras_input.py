@@ -362,6 +362,48 @@ def test_a_class_that_fills_one_buffer_is_not_said_to_draw_random_numbers(monkey
     assert not stage.draws
 
 
+class Refilling(Filling):
+    """Draws what it fills them with."""
+
+    def __getitem__(self, index: int) -> Any:
+        self.x[:] = np.random.default_rng().random([4, 2])
+        return self.x, self.y
+
+
+class SameLabels(Batches):
+    """Gives the same labels with each batch, as a GAN's, and rows of one array between which those of others lie."""
+
+    def __init__(self, **pool: Any) -> None:
+        super().__init__(**pool)
+        self.rows, self.labels = np.arange(48, dtype=np.float32).reshape(24, 2), np.ones([4], np.float32)
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.001)
+        return self.rows[index::6], self.labels
+
+
+class Drawing(SameLabels):
+    """Changes a copy of its rows."""
+
+    def __getitem__(self, index: int) -> Any:
+        rows, labels = super().__getitem__(index)
+        return rows + np.random.default_rng().random([4, 2]), labels
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [(Filling, True), (Refilling, True), (SameLabels, False), (Drawing, False), (Batches, False)],
+)
+def test_threads_are_refused_where_making_a_batch_changes_the_one_before(kind: type, refused: bool) -> None:
+    """And processes are not, which copy it: two calls show it, whatever is random in the batches."""
+    looked = stages_of(read(kind()))
+    attempts = fixes.attempts(looked, Context(cores=2, allow_threads=True))
+    told = {each.fix.kind: "fills the same arrays anew for each batch" in each.reason for each in attempts}
+    assert told["worker_threads"] is refused
+    assert told.get("keep_batches", refused) is refused
+    assert not told["worker_processes"]
+
+
 def test_the_stages_of_a_py_dataset_and_its_costliest_line() -> None:
     found = stages_of(read(Batches()))
     assert [stage.label for stage in found.stages] == ["__getitem__(Batches)", "workers", "copy"]
@@ -519,6 +561,27 @@ def test_a_generator_and_arrays_of_keras_2_are_read_as_it_reads_them() -> None:
     first, second = (list(itertools.chain(*each)) for each in (batches[:4], batches[4:]))
     assert sorted(first) == sorted(second) == [*range(64)]
     assert first != second
+
+
+@pytest.mark.parametrize(("steps", "batches"), [(187.5, 188), (np.ceil(7 / 2), 4), (np.int64(3), 3), (5, 5)])
+def test_steps_of_an_epoch_that_are_no_whole_number_are_those_that_keras_2_makes(steps: Any, batches: int) -> None:
+    """As `len(samples) / batch_size`."""
+    made = (np.full([4, 2], number, np.float32) for number in range(5))
+    found = KerasInput("generator", made, {"steps_per_epoch": steps}, legacy=True)
+    assert (found.batches, type(found.batches)) == (batches, int)
+    looked = found.described(0.0)
+    assert (looked.cardinality, looked.pass_elements) == (batches, batches)
+
+
+def test_an_epoch_whose_steps_are_no_whole_number_is_kept() -> None:
+    def make() -> Iterator[Any]:
+        for number in itertools.count():
+            yield np.full([4, 2], number, np.float32), np.full([4], number, np.float32)
+
+    found = KerasInput("generator", make(), {"steps_per_epoch": 2.5}, legacy=True)
+    asked: list[None] = []
+    assert found.keep((), 60.0, lambda: asked.append(None))
+    assert len(asked) == 3
 
 
 class Counted(OfKeras2):

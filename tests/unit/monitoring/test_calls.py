@@ -43,6 +43,12 @@ def step(at: list[int]) -> None:
     at[0] += STEP_NS
 
 
+def taped(training: TrainingCalls, at: list[int]) -> None:
+    training.enter_tape()
+    step(at)
+    training.leave_tape()
+
+
 def loop(at: list[int], between: Callable[[TrainingCalls, int], None]) -> CallMonitor:
     """What was seen of a loop of 40 steps, each of 1 ms and 9 ms after the one before."""
     problems: list[Exception] = []
@@ -195,9 +201,8 @@ def test_where_steps_of_eager_code_compute_for_most_of_their_time_the_reason_is_
         if number % every:
             training.on_batch("train_on_batch", "tensorflow", lambda: step(at))
         else:
-            training.enter_tape()
-            step(at)
-            training.leave_tape()
+            taped(training, at)
+            training.goes_on()
         at[0] += gap_ns
     kept = made["train.py:7"].close()
     reasons = [
@@ -207,6 +212,48 @@ def test_where_steps_of_eager_code_compute_for_most_of_their_time_the_reason_is_
     ]
     assert len(reasons) == told
     assert [note for note in kept.session.notes if note in reasons] == reasons
+
+
+@pytest.mark.parametrize("validations", [1, 10])
+def test_a_tape_that_no_gradient_follows_begins_no_step(at: list[int], validations: int) -> None:
+    """As that of a validation, here after each 20 steps of two tapes each, as a GAN's."""
+    where, problems = [""], list[Exception]()
+    training, made = calling(problems, lambda: where[0])
+    for _ in range(3):
+        for _ in range(20):
+            for where[0] in ("generator", "discriminator"):
+                taped(training, at)
+                at[0] += STEP_NS
+                training.goes_on()
+            at[0] += GAP_NS
+        for _ in range(validations):
+            where[0] = "validation"
+            taped(training, at)
+            at[0] += GAP_NS
+    (monitor,) = made.values()
+    monitor.close()
+    assert not problems
+    assert made.keys() == {"generator"}
+    assert monitor.summary.steps >= 50
+    assert monitor.summary.step_ms == pytest.approx(13, abs=0.5)
+    assert monitor.summary.input_wait_share == pytest.approx(9 / 13, abs=0.02)
+    assert monitor.beside_ns == (0 if validations == 1 else 2 * (GAP_NS + validations * (STEP_NS + GAP_NS)))
+
+
+def test_a_tape_on_a_new_line_is_part_of_the_step_where_a_gradient_follows(at: list[int]) -> None:
+    """As that of a penalty, which comes in every fifth step."""
+    where = [""]
+    training, made = calling([], lambda: where[0])
+    for number in range(40):
+        for where[0] in ("loss", "penalty")[: 1 + (number % 5 == 4)]:
+            taped(training, at)
+            training.goes_on()
+        at[0] += GAP_NS
+    (monitor,) = made.values()
+    monitor.close()
+    assert monitor.record.log.totals.time_ns - monitor.record.log.totals.wait_ns == pytest.approx(
+        47 * STEP_NS, abs=2 * STEP_NS
+    )
 
 
 def polls(training: TrainingCalls, number: int) -> None:

@@ -367,6 +367,8 @@ def test_what_the_modules_beside_a_script_do_is_told_with_their_files(tmp_path: 
         ("weights.dump('weights.pkl')", "write files: dump (line 2)"),
         ("yaml.dump(config, stream=file)", "write files: dump (line 2)"),
         ("subprocess.run(['make'])", "start programs: subprocess.run (line 2)"),
+        ("os.system('make')", "start programs: os.system (line 2)"),
+        ("platform.system()", ""),
         ("requests.get(url)", "download: requests.get (line 2)"),
         (
             "tensorflow_hub.load(url); hub.load(url); tfds.load('mnist')",

@@ -22,6 +22,16 @@ def test_the_fits_of_a_script_are_those_of_models() -> None:
     assert training_calls.fit_lines(ast.parse(others)) == ()
 
 
+def test_fit_generator_of_keras_2_trains_as_fit_does() -> None:
+    """And an earlier `predict_generator` only looks at an untrained model."""
+    looks = "features = model.predict_generator(frozen(), steps=20)\n"
+    tree = ast.parse(f"{looks}top.fit_generator(a, steps_per_epoch=2)\ntop.fit_generator(b, epochs=3)")
+    assert training_calls.fit_lines(tree) == (2, 3)
+    assert training_calls.fit_lines(tree, after=2) == (3,)
+    assert (training_calls.trains(tree), training_calls.may_fit(tree)) == (True, True)
+    assert not training_calls.trains(ast.parse(looks))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
