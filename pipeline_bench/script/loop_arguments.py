@@ -172,7 +172,7 @@ def in_most_rounds(
     told = {place: flag for place in flags if place in texts and (flag := counting.flag(texts[place])) is not None}
     try:
         found = Counter(tuple(flag(number) for flag in told.values()) for number in range(_ROUNDS))
-    except (ArithmeticError, TypeError):
+    except (ArithmeticError, TypeError, ValueError):
         return {}
     ((most, _),) = found.most_common(1)
     return {place: value for place, value in zip(told, most, strict=True) if isinstance(value, bool)}

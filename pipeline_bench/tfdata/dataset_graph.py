@@ -12,7 +12,8 @@ from pipeline_bench.model.element_flow import AUTOTUNED_BATCHES
 from pipeline_bench.model.pipeline import INFINITE, UNKNOWN
 
 _OVER_ROWS = re.compile(
-    "All|Any|Arg(Max|Min)|Cum(prod|sum)|Max|Mean|Min|Prod|ReverseV2|Sum|UniqueV2|Where|(Stateless)?(Case|If|While)"
+    "All|Any|Arg(Max|Min)|Cum(prod|sum)|EuclideanNorm|L2Loss|Max|Mean|Min|Prod|ReduceJoin|ReverseV2|Roll|Sum|UniqueV2|"
+    "Where|(Stateless)?(Case|If|While)"
 )
 """The types of ops that go over rows, or may, and of those that decide."""
 _OF_SIZES = re.compile(r"(^|/)(Rank|Shape|ShapeN|Size)(_\d+)?(:|$)")

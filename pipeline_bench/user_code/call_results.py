@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import hashlib
+import itertools
 import mmap
 import numbers
 import sys
@@ -16,6 +17,8 @@ from pipeline_bench.user_code import source_guards
 
 _PLAIN = (str, bytes, numbers.Number)
 """What is no array, and has no parts; NumPy's single numbers are among the numbers."""
+_PARTS_COMPARED = 16
+"""Of each of two results, as of a list of frames: each with each takes long."""
 _HAS_OPENED = {"filename", "format", "info", "n_frames", "tile"}
 _DOES_OPENED = {"_getexif", "draft", "getexif", "seek"}
 """What a picture of Pillow's that is an open file has and does, and its copy has not, or others of."""
@@ -105,13 +108,11 @@ def share_memory(one: Any, other: Any) -> bool:
     """Return whether two results have memory in common: as of a call that fills the same array, or picture, anew."""
     import numpy as np
 
-    parts = [
-        [part for part in _parts(each) if isinstance(part, np.ndarray) or _is_picture(part)] for each in (one, other)
-    ]
-    return any(
-        left is right or (not _is_picture(left) and not _is_picture(right) and np.may_share_memory(left, right))
-        for left in parts[0]
-        for right in parts[1]
+    some = [list(itertools.islice(_parts(each), _PARTS_COMPARED)) for each in (one, other)]
+    arrays = [[part for part in each if isinstance(part, np.ndarray)] for each in some]
+    pictures = [{id(part) for part in each if _is_picture(part)} for each in some]
+    return bool(pictures[0] & pictures[1]) or any(
+        np.may_share_memory(left, right) for left in arrays[0] for right in arrays[1]
     )
 
 

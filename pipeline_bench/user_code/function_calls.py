@@ -19,7 +19,7 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.text import one_line
-from pipeline_bench.user_code import assignments, call_keys, source_guards
+from pipeline_bench.user_code import assignments, call_keys, set_anew, source_guards
 from pipeline_bench.user_code.call_keys import Varies, keys_of
 from pipeline_bench.user_code.own_methods import Owner
 
@@ -66,8 +66,8 @@ def calls_in(file: str, line: int, functions: _Functions, *, through: bool = Fal
 
 def _follows(nodes: Sequence[ast.AST], namespace: Mapping[str, Any], owner: Owner | None) -> bool:
     """Return whether functions that some nodes name, or methods of their object, depend on what is set anew."""
-    named = [*call_keys.named_in(nodes, namespace), *(() if owner is None else owner.functions(nodes))]
-    return call_keys.follow_what_is_set_anew(named)
+    named = [*set_anew.named_in(nodes, namespace), *(() if owner is None else owner.functions(nodes))]
+    return set_anew.follow_what_is_set_anew(named)
 
 
 def runs_through(lines: Sequence[tuple[str, int]], functions: _Functions) -> list[MemoizableCall]:
@@ -183,7 +183,7 @@ def _holds_call(node: ast.AST) -> bool:
 def _keys_of_lookup(statement: ast.stmt, varies: Varies, owner: Owner | None) -> list[ast.expr] | None:
     """Return the object that a statement looks up rows in a table of, and what it looks up; None where it does not."""
     table = assignments.looks_up(statement) if assignments.assigns(statement) else None
-    if table is None or owner is None or not call_keys.is_name(table.value, owner.name) or not owner.holds(table.attr):
+    if table is None or owner is None or not set_anew.is_name(table.value, owner.name) or not owner.holds(table.attr):
         return None
     beside = keys_of(assignments.value(statement), varies, table=ast.unparse(table))
     return None if beside is None else [table.value, *beside]

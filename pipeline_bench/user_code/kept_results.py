@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -82,25 +83,43 @@ def stand_for_all(edits: Iterable[Edit]) -> bool:
 
 @contextmanager
 def writing_refused() -> Iterator[None]:
-    """Have the user's code fail that opens a file to write to it, in the block.
+    """Have the user's code fail that opens a file to write to it, by Python or `tf.io.gfile`, in the block.
 
-    Results that stand in for others would be in it for good, as in a cache that a script keeps of its own.
+    Results that stand in for others would be in it for good, as in a cache that a script keeps of its own. A file that
+    is open by then is written to, as is one that a library in C opens.
     """
+    from tensorflow.python.lib.io.file_io import FileIO
+
     modules: tuple[Any, ...] = (builtins, io)
-    plain = [module.open for module in modules]
+    plain, plain_os, plain_gfile = [module.open for module in modules], os.open, FileIO._prewrite_check
+
+    def opens(path: Any, flags: int, *given: Any, **options: Any) -> int:
+        _refuse(path, bool(flags & (os.O_WRONLY | os.O_RDWR)))
+        return plain_os(path, flags, *given, **options)
+
+    def checks(file: Any) -> None:
+        _refuse(file.name, is_writing=True)
+        plain_gfile(file)
+
     try:
         for module in modules:
             module.open = _refusing(module.open)
+        os.open, FileIO._prewrite_check = opens, checks
         yield
     finally:
+        os.open, FileIO._prewrite_check = plain_os, plain_gfile
         for module, before in zip(modules, plain, strict=True):
             module.open = before
 
 
+def _refuse(file: Any, is_writing: bool) -> None:
+    if is_writing and _by_user():
+        raise OSError(f"{file} is not written to: what a trial had no time to make, other results stand for")
+
+
 def _refusing(plain: Callable[..., Any]) -> Callable[..., Any]:
     def opens(file: Any, mode: str = "r", *given: Any, **options: Any) -> Any:
-        if not _WRITING.isdisjoint(mode) and _by_user():
-            raise OSError(f"{file} is not written to: what a trial had no time to make, other results stand for")
+        _refuse(file, not _WRITING.isdisjoint(mode))
         return plain(file, mode, *given, **options)
 
     return opens
@@ -108,7 +127,7 @@ def _refusing(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def _by_user() -> bool:
     """Return whether the user's code, rather than this program's, is the innermost that led to here."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(3)  # that called what stands in the place of `open`
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(user_code.OURS):

@@ -9,10 +9,10 @@ from typing import Any
 
 from pipeline_bench import user_code
 from pipeline_bench.model.calls import Gives, MemoizableCall
-from pipeline_bench.user_code import call_keys, call_results, drawn_arguments
-from pipeline_bench.user_code.call_keys import is_key
+from pipeline_bench.user_code import call_results, drawn_arguments, set_anew
 from pipeline_bench.user_code.function_calls import Maker, calls_in, compiled_with, functions_of, runs_through
 from pipeline_bench.user_code.kept_results import Memo, writing_refused
+from pipeline_bench.user_code.set_anew import is_key
 
 _Taker = Callable[[], Callable[[], Any]]
 """Returns what makes one more batch."""
@@ -281,8 +281,8 @@ class _Look:
         texts = [*(each for each in call.arguments if each != call.owner), *of_owner, *call.owner_reads]
         for text, values in zip(texts, zip(*self._seen, strict=True), strict=True):
             one = values[0]
-            may_be = isinstance(one, bool) and call_keys.sets_truths(call.file)
-            may_be = may_be or ((not one or isinstance(one, str)) and call_keys.is_set_anew(text, call.file))
+            may_be = str(one) in ("True", "False") and set_anew.sets_truths(call.file)
+            may_be = may_be or ((not one or isinstance(one, str)) and set_anew.is_set_anew(text, call.file))
             if may_be and len(set(values)) == 1:
                 return True
         return False

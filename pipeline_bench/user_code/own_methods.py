@@ -12,7 +12,8 @@ from types import FunctionType
 from typing import Any
 
 from pipeline_bench.user_code import source_guards
-from pipeline_bench.user_code.call_keys import attributes_set, chain, changing, init_methods, is_name, outside_of
+from pipeline_bench.user_code.call_keys import outside_of
+from pipeline_bench.user_code.set_anew import attributes_set, chain, changing, init_methods, is_name
 
 _CHANGES = frozenset(
     ("append", "clear", "extend", "fill", "insert", "pop", "put", "remove", "reverse", "sort", "update")

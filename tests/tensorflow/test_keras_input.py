@@ -382,7 +382,7 @@ class SameLabels(Batches):
         return self.rows[index::6], self.labels
 
 
-class Drawing(SameLabels):
+class DrawingOnCopies(SameLabels):
     """Changes a copy of its rows."""
 
     def __getitem__(self, index: int) -> Any:
@@ -392,7 +392,7 @@ class Drawing(SameLabels):
 
 @pytest.mark.parametrize(
     ("kind", "refused"),
-    [(Filling, True), (Refilling, True), (SameLabels, False), (Drawing, False), (Batches, False)],
+    [(Filling, True), (Refilling, True), (SameLabels, False), (DrawingOnCopies, False), (Batches, False)],
 )
 def test_threads_are_refused_where_making_a_batch_changes_the_one_before(kind: type, refused: bool) -> None:
     """And processes are not, which copy it: two calls show it, whatever is random in the batches."""

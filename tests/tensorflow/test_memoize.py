@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench import user_code
 from pipeline_bench.diagnosis import fixes
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.inspection import keras_stages, python_stages
@@ -33,8 +34,18 @@ keras = pytest.importorskip("keras")
 
 numbered = itertools.count()
 
+
+@pytest.fixture(autouse=True)
+def only_modules_of_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts that other tests left imported lie beside those of a test, and set attributes of these names."""
+    plain = user_code.users_modules
+    own = lambda: (each for each in plain() if Path(each[0]).is_relative_to(tmp_path))  # noqa: E731
+    monkeypatch.setattr(user_code, "users_modules", own)
+
+
 HEAD = """
 import io
+import os.path
 import random
 import time
 import warnings
@@ -58,6 +69,17 @@ def halves(picture, size=SIZE):
 
 def pair(number):
     return load(number), object()
+
+DIR = "a"
+if not DIR:
+    DIR = "b"
+
+class Paths:
+    def build(self, path):
+        self.path = path
+
+def joins(number):
+    return load(len(os.path.join(DIR, str(number))))
 
 class Held:
     def __init__(self, number):
@@ -119,6 +141,23 @@ def sets_a_name(number):
     global last
     last = number
     return load(number)
+
+STATE = {"epoch": 0}
+
+def later():
+    STATE["epoch"] = 3
+
+def reads_a_part(number):
+    return load(number) * (random.random() if STATE["epoch"] > 2 else 1.0)
+
+of_a_lambda = lambda number: load(number) * (random.random() if EPOCH > 2 else 1.0)
+
+class Reader:
+    def __init__(self, number):
+        self.x = load(number) * (random.random() if EPOCH > 2 else 1.0)
+    @staticmethod
+    def reads(number):
+        return load(number) * (random.random() if EPOCH > 2 else 1.0)
 
 canvas = PIL.Image.new("L", (8, 8))
 
@@ -275,6 +314,7 @@ def memoizable(looked: Inspection, number: int) -> MemoizableCall:
         ("x = random.choice([1, 2]) * load(\n    number,\n    SIZE)", "load(number, SIZE)", ("number",), "array"),
         ("x = opened(number)", "opened(number)", ("number",), "array"),
         ("x = [opened(number), number]", "opened(number)", ("number",), "array"),
+        ("x = joins(number)", "joins(number)", ("number",), "array"),
         ("x = load(number, Turns.WIDTH)", "load(number, Turns.WIDTH)", ("number", "Turns.WIDTH"), "array"),
         ("x = lazily(number)", "lazily(number)", ("number",), "opened"),
         ("x = [maybe(each) for each in (number, None)]", "maybe(each)", ("each",), "other"),
@@ -440,6 +480,10 @@ def test_what_is_kept_of_files_that_are_mapped_holds_none_of_them_open(tmp_path:
         "x = reads_what_is_set(number)",
         "x = calls_what_reads_that(number)",
         "x = sets_a_name(number)",
+        "x = reads_a_part(number)",
+        "x = Reader.reads(number)",
+        "x = of_a_lambda(number)",
+        "x = Reader(number).x",
         "x = [fills(number), 1]\nx = dict(x=fills(number))",
         "x = fills_in_turn(number)",
         "x = (each for each in [number])",
@@ -751,27 +795,27 @@ def test_what_becomes_small_under_another_name_is_kept_small(tmp_path: Path) -> 
     ("lines", "is_one"),
     [
         ("y = load(9)\nx = halves(x, size)", True),
-        ("y = load(9)\nif y:\n    made[0] = y\nx = halves(x, Config.FIXED)", True),
+        ("y = load(9)\nif y:\n    others[0] = y\nx = halves(x, Config.FIXED)", True),
         ("y = load(9)\nif size is None:\n    x = halves(x)", True),
         ("y = load(9)\nif y is None:\n    x = halves(x)", False),
         ("y = load(9)\nx = halves(x, Config.SIZE)", False),
-        ("y = load(9)\nx = halves(x, made[0])", False),
+        ("y = load(9)\nx = halves(x, others[0])", False),
         ("y = load(9)\nx = halves(x, y)", False),
         ("size = load(9)\nx = halves(x, size)", False),
-        ("made[x.size] = 1\nx = halves(x)", False),
+        ("others[x.size] = 1\nx = halves(x)", False),
         ("made.append(9)\nx = halves(x)", False),
         ("y = yield\nx = halves(x)", False),
         ("x, y = halves(x), 1", False),
         ("if x.ndim == 2 and len(x) > 2:\n    x = halves(x)", True),
         ("if number:\n    x = halves(x, size)\nelse:\n    x = halves(x)", True),
-        ("if number:\n    x = halves(x, made[0])\nelse:\n    x = halves(x, made[0])", True),
-        ("if number:\n    x = halves(x, made[0])", False),
-        ("if number or drawn(made[0]):\n    x = halves(x)", False),
+        ("if number:\n    x = halves(x, others[0])\nelse:\n    x = halves(x, others[0])", True),
+        ("if number:\n    x = halves(x, others[0])", False),
+        ("if number or drawn(others[0]):\n    x = halves(x)", False),
         ("y = 1\nif number:\n    y = halves(x)", False),
         ("if number:\n    x = halves(x)\n    y = 1", False),
-        ("made[0] = halves(x)", True),
-        ("made[len(x)] = halves(x)", False),
-        ("made[0] = halves(x)\ny = x", False),
+        ("others[0] = halves(x)", True),
+        ("others[len(x)] = halves(x)", False),
+        ("others[0] = halves(x)\ny = x", False),
         ("y = halves(x)", True),
         ("y = halves(x)\nsize = x", False),
         ("y = x[:1]\nx *= halves(y)", False),
@@ -785,7 +829,7 @@ def test_of_what_stands_behind_an_assignment_that_is_kept_with_it_which_does_the
     tmp_path: Path, lines: str, is_one: bool
 ) -> None:
     """What stands between may not see the variable, set what is read behind it, or do what nobody knows."""
-    head = "class Config:\n    SIZE = FIXED = 4\ndef train():\n    Config.SIZE = 8\n"
+    head = "others = [0]\nclass Config:\n    SIZE = FIXED = 4\ndef train():\n    Config.SIZE = 8\n"
     head += "def one(number, size):\n    x = load(number)\n"
     body = "".join(f"    {line}\n" for line in lines.splitlines())
     code = module(tmp_path, f"{head}{body}    return {'x' if lines.partition(' = ')[0] == 'x' else 0}\n")
