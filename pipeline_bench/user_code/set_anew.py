@@ -77,7 +77,8 @@ def _set_in_functions(file: str) -> tuple[frozenset[str], frozenset[str]]:
     nodes, names, attributes = source_guards.nodes(file), set[str](), set[str]()
     of_init = _of_objects_in_init(nodes)
     names.update(name for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names)
-    for loop in (each for each in source_guards.own_nodes(nodes[0].body) if isinstance(each, ast.For | ast.While)):
+    of_module = source_guards.own_nodes(nodes[0].body) if nodes else iter(())
+    for loop in (each for each in of_module if isinstance(each, ast.For | ast.While)):
         names.update(stored(source_guards.own_nodes([loop])))
     for function in (each for each in nodes if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)):
         own = bound(function)
@@ -198,6 +199,7 @@ def _definition(function: FunctionType) -> ast.AST:
 
 @functools.lru_cache(maxsize=4096)
 def _reads_set_anew(function: FunctionType) -> bool:
+    """Return whether a function sets a global name, or reads one, or a part of one, that functions set anew."""
     file, definition = _file(function), _definition(function)
     names, attributes = _set_in_functions(file)
     of_others = frozenset[str]().union(*(_set_in_functions(each)[1] for each in _beside(file)))
