@@ -1313,6 +1313,34 @@ def test_where_the_code_fails_on_what_stands_for_its_results_what_was_known_stay
     assert len(code.made) < 98
 
 
+@pytest.mark.parametrize(
+    ("does", "is_refused"),
+    [
+        ("open(FILE, 'w').close()", True),
+        ("np.save(FILE, np.zeros(1))", True),
+        ("os.close(os.open(FILE, os.O_WRONLY | os.O_CREAT))", True),
+        ("tf.io.gfile.GFile(FILE, 'w').write('x')", True),
+        ("open(__file__).close()", False),
+        ("os.close(os.open(__file__, os.O_RDONLY))", False),
+    ],
+)
+def test_while_results_stand_in_for_others_no_file_is_opened_to_be_written_to(
+    tmp_path: Path, does: str, is_refused: bool
+) -> None:
+    """A script that keeps a cache of its own had the data of other pictures in it."""
+    file = tmp_path / "kept.npy"
+    code = module(tmp_path, f"FILE = {str(file)!r}\ndef write():\n    {does}\n")
+    with kept_results.writing_refused():
+        if is_refused:
+            with pytest.raises(OSError, match="other results stand for"):
+                code.write()
+        else:
+            code.write()
+    assert not file.exists()
+    code.write()
+    assert file.exists() is is_refused
+
+
 def labels(dataset: Any, batches: int) -> list[float]:
     return [float(number) for _, y in itertools.islice(dataset, batches) for number in y]
 
