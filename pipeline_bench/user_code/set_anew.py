@@ -26,14 +26,24 @@ _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler
 @functools.cache
 def set_anew(file: str) -> frozenset[str]:
     """Return the names that a file sets more than once, in a loop, or in a function that they are not of."""
+    counts = Counter(stored(_of_module(file)))
+    return _shared(file).union(name for name, count in counts.items() if count > 1)
+
+
+@functools.cache
+def _shared(file: str) -> frozenset[str]:
+    """Return the names that a file sets in a loop, or may in a function that they are not of."""
     nodes = source_guards.nodes(file)
-    own = list(source_guards.own_nodes(nodes[0].body)) if nodes else []
-    found = {name for name, count in Counter(stored(own)).items() if count > 1}
-    found.update(name for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names)
-    for each in own:
-        if isinstance(each, ast.For | ast.While):
-            found.update(stored(source_guards.own_nodes([each])))
-    return frozenset(found)
+    loops = (each for each in _of_module(file) if isinstance(each, ast.For | ast.While))
+    in_loops = (name for loop in loops for name in stored(source_guards.own_nodes([loop])))
+    declared = (name for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names)
+    return frozenset((*in_loops, *declared))
+
+
+def _of_module(file: str) -> Iterator[ast.AST]:
+    """Yield what is in a file, without what is in functions and classes."""
+    nodes = source_guards.nodes(file)
+    return source_guards.own_nodes(nodes[0].body if nodes else ())
 
 
 def stored(nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -74,12 +84,8 @@ def _set_in_functions(file: str) -> tuple[frozenset[str], frozenset[str]]:
 
     What the module itself sets is set before any training, but in a loop.
     """
-    nodes, names, attributes = source_guards.nodes(file), set[str](), set[str]()
+    nodes, names, attributes = source_guards.nodes(file), {*_shared(file)}, set[str]()
     of_init = _of_objects_in_init(nodes)
-    names.update(name for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names)
-    of_module = source_guards.own_nodes(nodes[0].body) if nodes else iter(())
-    for loop in (each for each in of_module if isinstance(each, ast.For | ast.While)):
-        names.update(stored(source_guards.own_nodes([loop])))
     for function in (each for each in nodes if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)):
         own = bound(function)
         for node in changing(ast.walk(function)):
