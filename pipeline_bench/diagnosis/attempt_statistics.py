@@ -133,21 +133,33 @@ def fingerprint(session: Session, variant: str) -> Fingerprint | None:
 
 def reproducible(session: Session) -> bool | None:
     """Return whether another run of the user's code gives the samples of the first; None where no trial shows it."""
-    known = _of_other_runs(session)
+    known = _of_later_passes(session, in_other_runs=True)
     return known <= {"identical", "random"} if known else None
 
 
 def order_varies(session: Session, inspection: Inspection | None) -> bool:
     """Return whether the user asks for any order, and gets the same samples in another one in each run."""
     asks = inspection is not None and not stage_graph.promises_order(inspection)
-    return asks and "reordered" in (known := _of_other_runs(session)) and "unequal" not in known
+    return asks and "reordered" in (known := _of_later_passes(session)) and "unequal" not in known
 
 
-def _of_other_runs(session: Session) -> set[EqualityStatus]:
-    """Return what the samples of other runs of the user's code are, against the first, as far as trials show it."""
-    first = fingerprint(session, AS_WRITTEN)
-    again = [trial.fingerprint.as_written for trial in session.trials if trial.fingerprint is not None]
-    return {equality.compare(first, each).status for each in again if each is not None} - {"not-told"}
+def _of_later_passes(session: Session, *, in_other_runs: bool = False) -> set[EqualityStatus]:
+    """Return what the samples as written are in other trials, against the first, as far as these show it.
+
+    Args:
+        session: so far.
+        in_other_runs: leave out trials in the process of the first, for which the user's code ran no other time.
+    """
+    first, process, known = fingerprint(session, AS_WRITTEN), 0, set[EqualityStatus]()
+    of_first = None
+    for trial in session.trials:
+        process += trial.launcher != "reused"
+        found = trial.fingerprint
+        if found is first and of_first is None:
+            of_first = process
+        if found is not None and found.as_written is not None and not (in_other_runs and process == of_first):
+            known.add(equality.compare(first, found.as_written).status)
+    return known - {"not-told"}
 
 
 def wants_fingerprint(session: Session, variant: str) -> bool:

@@ -184,10 +184,10 @@ def _text(
 
 def _other_runs(session: Session, diagnosis: Diagnosis) -> str:
     """Return that the user's code gives other samples each time it runs, and what follows; empty if it does not."""
-    if attempt_statistics.reproducible(session) is not False:
-        return ""
     if attempt_statistics.order_varies(session, diagnosis.inspection):
         return "As written, the order of the samples differs from run to run, so that a fix may give another one too."
+    if attempt_statistics.reproducible(session) is not False:
+        return ""
     what = "The script is" if diagnosis.target.is_script else "Your code is"
     return (
         f"{what} not reproducible: even as written, another run gives other samples. So each fix was compared with the "

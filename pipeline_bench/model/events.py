@@ -343,6 +343,8 @@ class Done(Data):
 
     event: Literal["done"] = "done"
     at_ns: int
+    reusable: bool = False
+    """Whether the process waits for a further trial."""
 
 
 Event = (

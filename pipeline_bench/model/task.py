@@ -9,6 +9,7 @@ from pydantic import Field
 from pipeline_bench.model import Data
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.pipeline import Target
+from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 
 KIND = "your_pipeline"
 """The kind of the source component of a variant whose input is the user's own pipeline."""
@@ -48,3 +49,17 @@ class Task(Data):
     """The most that a shuffle holds, or a skip leaves out; None: as written. The input costs the same."""
     limit_s: float = 20.0
     """The most time for inspecting, for filling a cache, or for a fingerprint; what was found by then is sent."""
+
+    @property
+    def reuses_process(self) -> bool:
+        """Whether its trial may run in the process of another one of the same pipeline and model, and hand that on.
+
+        Not an inspection, which leaves more behind than steps do. A tf.data service starts processes of its own.
+        """
+        of_service = any(isinstance(edit, OffloadToService | DistributeToService) for edit in self.edits)
+        return self.activity != "inspect" and not of_service
+
+    def may_follow(self, other: Task) -> bool:
+        """Return whether its trial may run in the process of another task's trial."""
+        is_same = (self.target, self.model) == (other.target, other.model)
+        return is_same and self.reuses_process and other.reuses_process

@@ -44,6 +44,14 @@ class Trial(Record):
         return f"{self.variant.name}, repeat {self.repeat + 1}"
 
 
+class FurtherTrial(Record):
+    """A trial that a process is asked for which has run one before, and has kept what it built."""
+
+    trial: Trial
+    stderr: str
+    """The file, by its whole path, that takes what the process writes from now on."""
+
+
 def plan(scenario: Scenario) -> tuple[Trial, ...]:
     """Return every trial in interleaved order, each second round backwards (A B C C B A A B C), see `round_of`."""
     trials: list[Trial] = []
@@ -151,7 +159,7 @@ class TrialRecord(Record):
     """Of a merged session, on which host it ran."""
     status: TrialStatus
     reason: Line | None = None
-    launcher: Literal["forkserver", "fresh"] = "fresh"
+    launcher: Literal["forkserver", "fresh", "reused"] = "fresh"
     started_ns: int
     ended_ns: int
     first_step_s: float | None = None

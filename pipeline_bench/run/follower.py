@@ -67,6 +67,8 @@ def watch(
 ) -> TrialStatus:
     """Follow a trial to its end and leave its process gone; what it said and what was sampled is then in `log`.
 
+    Of a trial that went through it is left where it waits for a further one.
+
     Raises:
         KeyboardInterrupt: the user interrupted; the process is gone and `log` holds what came before.
     """
@@ -77,8 +79,12 @@ def watch(
             return "stalled"
         if log.latest(Stalled) is not None:
             return "stalled"
+        done = log.latest(Done)
+        child.waits = done is not None and done.reusable and not log.frozen_s
+        if child.waits:
+            return "ok"
         child.wait(EXIT_WITHIN_S)
-        if log.latest(Done) is not None:
+        if done is not None:
             if not log.frozen_s:
                 return "ok"
             log.apply(Failed(error=_frozen(log.frozen_s)))
@@ -89,7 +95,8 @@ def watch(
         log.apply(Failed(error=error.message))
         return "failed"
     finally:
-        child.close()
+        if not child.waits:
+            child.close()
 
 
 def _follow(

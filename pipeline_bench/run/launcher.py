@@ -20,7 +20,7 @@ import psutil
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Event, decode
-from pipeline_bench.model.trial import Trial
+from pipeline_bench.model.trial import FurtherTrial, Trial
 from pipeline_bench.run.child import end_whole, start_module
 from pipeline_bench.system import files, interrupts
 from pipeline_bench.system.processes import module_command, queued_s, readable
@@ -28,7 +28,7 @@ from pipeline_bench.text import units
 from pipeline_bench.worker.recorder import CLOSED_EXIT_CODE
 from pipeline_bench.worker.server import MESSAGE_LIMIT_BYTES, NOT_BEGUN_EXIT_CODE
 
-LauncherName = Literal["forkserver", "fresh"]
+LauncherName = Literal["forkserver", "fresh", "reused"]
 
 SERVER, TRIAL = "pipeline_bench.worker.server", "pipeline_bench.worker.main"
 _READ_BYTES = 1 << 18
@@ -40,10 +40,12 @@ _MARK = "PIPELINE_BENCH_SERVER"
 
 
 class Child:
-    """A trial's process, its own session and process group, and the pipe of its events."""
+    """A trial's process, its own session and process group, and the socket of its events and further requests."""
 
     heard = False
     """Whether the last `read` brought anything: a long event takes many reads until it is whole."""
+    waits = False
+    """Whether it has run its trial, and waits for a further one."""
 
     def __init__(self, pid: int, events: int, server: TrialServer) -> None:
         self.pid = pid
@@ -65,7 +67,10 @@ class Child:
             return []
         if not readable(self._events, timeout_s):
             return []
-        data = os.read(self._events, _READ_BYTES)
+        try:
+            data = os.read(self._events, _READ_BYTES)
+        except ConnectionError:  # it ended with a request that it had not read
+            data = b""
         if not data:
             self._open = False
             return []
@@ -75,6 +80,21 @@ class Child:
             return []
         *lines, self._buffer = self._buffer.split(b"\n")
         return [decode(bytes(line)) for line in lines]
+
+    def ask(self, trial: Trial, stderr: Path) -> None:
+        """Ask for a further trial, of what the process has built; what it writes goes to that file from now on.
+
+        Raises:
+            OSError: it is gone.
+        """
+        request = FurtherTrial(trial=trial, stderr=str(stderr.absolute())).model_dump_json().encode() + b"\n"
+        os.set_blocking(self._events, True)  # it reads at once
+        try:
+            while request:
+                request = request[os.write(self._events, request) :]
+        finally:
+            os.set_blocking(self._events, False)
+        self.waits, self.launcher = False, "reused"
 
     @property
     def ended(self) -> bool:
@@ -195,20 +215,20 @@ class TrialServer:
             PipelineBenchError: what starts processes does not answer, then it is `lost`, or cannot start one.
             OSError: it is gone, then it is `lost`, or this process lacks a file.
         """
-        read, write = os.pipe()
+        ours, theirs = socket.socketpair()
         try:
             with stderr.open("ab") as log, tempfile.TemporaryFile() as request:  # appending: `trim` leaves no hole
                 request.write(trial.model_dump_json().encode())
                 request.seek(0)
                 self._asked += 1
                 message = json.dumps({"trial": self._asked, "private_network": private_network}).encode()
-                self._send(message, [request.fileno(), write, log.fileno()])
-            return Child(self._started_pid(), read, self)
+                self._send(message, [request.fileno(), theirs.fileno(), log.fileno()])
+            return Child(self._started_pid(), ours.detach(), self)
         except BaseException:
-            os.close(read)
+            ours.close()
             raise
         finally:
-            os.close(write)
+            theirs.close()
 
     def _send(self, message: bytes, descriptors: Sequence[int]) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -15,6 +15,7 @@ from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Device, Failed
 from pipeline_bench.model.session import Environment, Session
+from pipeline_bench.model.task import Task
 from pipeline_bench.model.trial import Trial, TrialRecord, TrialStatus, plan
 from pipeline_bench.run import follower, machine
 from pipeline_bench.run.launcher import Child, TrialServer, trim
@@ -27,6 +28,9 @@ from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.system import interrupts
 
 TRIALS_FOLDER = "trials"
+_TRIALS_OF_A_PROCESS = 3
+"""A round of a diagnosis begins in a process of its own where so many ran in the one before. What one process has by
+chance, as where its memory lies, is then in few of the pairs."""
 
 
 class Planner(Protocol):
@@ -116,6 +120,11 @@ class Runner:
         self._replaced: list[TrialServer] = []
         self._expose_servers = expose_servers
         self._gate = gate
+        self._waiting: Child | None = None
+        """The process that has run the last trial, and waits for a further one."""
+        self._ran: list[Trial] = []
+        """What it has run."""
+        self._reuses = True
 
     def run(self, session: Session) -> Outcome:
         """Run every trial that the planner asks for: by default those of the session's scenario and its goal.
@@ -132,6 +141,7 @@ class Runner:
                 session, interrupted, unsaved = self._run_trials(session)
                 return Outcome(session, self._folder, interrupted, unsaved, cut_off=unsaved is not None)
             finally:
+                self._end_waiting()
                 for launcher in self._replaced:
                     launcher.close()
 
@@ -188,6 +198,18 @@ class Runner:
         return session.model_copy(update={"results": results, "disturbances": disturbed})
 
     def _run_trial(self, trial: Trial, cores: int) -> TrialRecord:
+        """Run a trial, and once more in a process of its own where it fails in one that has run others.
+
+        What these have left there may be why: a generator that is used up, a lock that nobody gives back.
+        """
+        record = self._run_once(trial, cores)
+        if record.launcher != "reused" or record.status not in ("failed", "stalled"):
+            return record
+        again = self._run_once(trial, cores)
+        self._reuses = again.status != "ok"
+        return again
+
+    def _run_once(self, trial: Trial, cores: int) -> TrialRecord:
         stderr = self._stderr_folder / f"{trial.index + 1:03}-{_slug(trial.variant.name)}-r{trial.repeat + 1}.stderr"
         log = TrialLog(trial, time.monotonic_ns())
         child: Child | None = None
@@ -221,11 +243,35 @@ class Runner:
         except KeyboardInterrupt:
             return "interrupted"
         finally:
-            child.close()
+            if child.waits:
+                self._waiting, self._ran = child, [*self._ran, log.trial]
+            else:
+                child.close()
             log.take(self._gpu.end())
+
+    def _end_waiting(self) -> None:
+        """End the process that waits for a further trial, if there is one."""
+        if self._waiting is not None:
+            self._waiting.close()
+        self._waiting, self._ran = None, []
+
+    def _reused(self, trial: Trial, stderr: Path) -> Child | None:
+        """Return the process that waits, asked for the trial; None where it may not run that, or is gone."""
+        child = self._waiting
+        if child is None or not self._reuses or child.dead or not _may_follow(trial, self._ran):
+            return None
+        try:
+            child.ask(trial, stderr)
+        except OSError:
+            return None
+        self._waiting = None
+        return child
 
     def _start(self, trial: Trial, stderr: Path) -> Child:
         """Start the trial's process; by another launcher, from now on, where this one is lost."""
+        if (child := self._reused(trial, stderr)) is not None:
+            return child
+        self._end_waiting()
         private = machine.starts_servers(trial.variant) and not self._expose_servers
         try:
             return self._launcher.start(trial, stderr, private_network=private)
@@ -254,6 +300,13 @@ class _LogKeeper(Sampler):
     def poll(self) -> list[Reading]:
         trim(self._path)
         return []
+
+
+def _may_follow(trial: Trial, ran: Sequence[Trial]) -> bool:
+    """Return whether a trial may run in the process of others, of which a new one begins with a round."""
+    asked, before = (Task.model_validate(each.variant.source.options) for each in (trial, ran[-1]))
+    is_full = len(ran) >= _TRIALS_OF_A_PROCESS and not asked.edits and asked.activity != "ceiling"
+    return not is_full and asked.may_follow(before)
 
 
 def _slug(name: str) -> str:

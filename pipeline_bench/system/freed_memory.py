@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import threading
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -54,10 +55,20 @@ def gives_back() -> bool:
     return is_glibcs and _SETTING not in os.environ
 
 
+_kept = threading.Event()
+"""Set once `keep` was called; nothing undoes that within a process."""
+
+
 def keep() -> bool:
     """Have malloc keep what is freed from now on, as `SETTINGS` do; return whether it takes them."""
+    _kept.set()
     mallopt = ctypes.CDLL(None).mallopt
     return bool(mallopt(_TOP_PAD, _KEPT_BYTES) and mallopt(_MMAP_MAX, 0))
+
+
+def is_kept() -> bool:
+    """Return whether this process was made to keep what is freed."""
+    return _kept.is_set()
 
 
 class _Symbol(ctypes.Structure):

@@ -5,6 +5,8 @@ A graph, eager TensorFlow, the processes of between_graph replication and a user
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
 import traceback
@@ -16,7 +18,7 @@ from pipeline_bench import plugins
 from pipeline_bench.backends import Backend, EagerInput, Input
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Done, Evaluated, Placement, Work
-from pipeline_bench.model.trial import Trial
+from pipeline_bench.model.trial import FurtherTrial, Trial
 from pipeline_bench.sources import Source
 from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.system.files import ScratchFolder
@@ -51,8 +53,13 @@ class Engine(ABC):
         """Whether it runs a script of the user's, which has to have the main thread."""
         return False
 
+    @property
+    def reusable(self) -> bool:
+        """Whether what was built serves a further trial, in which it is what it would be in a process of its own."""
+        return False
+
     def run(self) -> None:
-        """Run the trial to its end.
+        """Run the trial to its end, and further ones on what was built for as long as they are asked for.
 
         Raises:
             PipelineBenchError: it cannot be run, or failed; other exceptions are TensorFlow's or the source's.
@@ -63,6 +70,10 @@ class Engine(ABC):
             self.train()
             self.evaluate("after")
             self.finish()
+            while self.reusable and (request := self.channel.receive()) is not None:
+                self.begin(FurtherTrial.model_validate_json(request))
+                self.train()
+                self.finish()
         except BaseException:
             self.recorder.fail()  # it watches processes that `stop` kills
             raise
@@ -77,6 +88,19 @@ class Engine(ABC):
     def build(self) -> None:
         """Import TensorFlow, make all that is trained, and send the device."""
 
+    def begin(self, further: FurtherTrial) -> None:
+        """Take on a further trial, with a recorder of its own; what the process writes goes to that trial's file."""
+        log = os.open(further.stderr, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # a user's code may have put something else in its place
+                stream.flush()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        self.trial, self.variant = further.trial, further.trial.variant
+        self.recorder = Recorder(self.channel, self.variant.run, warmed_up=True)
+        self.recorder.start()
+
     def evaluate(self, when: When) -> None:  # noqa: B027 - not every engine has a model of ours
         """Send the accuracy, if the engine trains a model that has one."""
 
@@ -87,7 +111,7 @@ class Engine(ABC):
     def finish(self) -> None:
         """Send what is left, and that the trial is done."""
         self.recorder.finish()
-        self.channel.send(Done(at_ns=time.monotonic_ns()))
+        self.channel.send(Done(at_ns=time.monotonic_ns(), reusable=self.reusable))
 
     def stop(self) -> None:  # noqa: B027 - not every engine opens something
         """Free what `build` opened; also called after a failure."""

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from pipeline_bench import plugins, replication
@@ -33,14 +33,14 @@ def run_trial(trial: Trial, channel: Channel) -> NoReturn:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))
     recorder = Recorder(channel, trial.variant.run, warmed_up=_is_of_pipeline(trial))
-    with _failures_sent(channel, recorder):
+    with _failures_sent(channel, lambda: recorder):
         engine = _engine(trial, channel, recorder)
         recorder.phase(IMPORT)
         engine.start_processes()  # before the process has another thread
         recorder.start()
 
     def run() -> NoReturn:
-        with _failures_sent(channel, recorder):
+        with _failures_sent(channel, lambda: engine.recorder):
             engine.run()
         leave(True)
 
@@ -50,15 +50,15 @@ def run_trial(trial: Trial, channel: Channel) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _failures_sent(channel: Channel, recorder: Recorder) -> Iterator[None]:
-    """Tell the parent what is raised in the block, and end the process."""
+def _failures_sent(channel: Channel, recorder: Callable[[], Recorder]) -> Iterator[None]:
+    """Tell the parent what is raised in the block, and end the process; the recorder is the trial's of that moment."""
     try:
         yield
     except BaseException as error:
         if not isinstance(error, PipelineBenchError):  # those say all there is to say
             with contextlib.suppress(Exception):  # a user's code may have put something else in the place of stderr
                 traceback.print_exc()
-        dead = recorder.fail()
+        dead = recorder().fail()
         users = error.traceback if isinstance(error, UserCodeError) else ""
         channel.send(Failed(error=dead or bad_record.explained(error), traceback=users))
         leave(False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
-import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,33 +16,29 @@ from typing import Any
 from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.inspection import keras_stages, pipeline_benchmark, pipeline_stages
-from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.edits import Edit
-from pipeline_bench.model.events import TRACE, TRAIN, Fingerprinted, Inspected
+from pipeline_bench.model.events import TRACE, TRAIN, Device, Fingerprinted, Inspected
 from pipeline_bench.model.fingerprint import Fingerprint
-from pipeline_bench.model.pipeline import INFINITE, Inspection, ScriptTraining
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Target
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
-from pipeline_bench.model.task import MODEL_STEP, REBUILDING, Task
+from pipeline_bench.model.task import MODEL_STEP, Task
+from pipeline_bench.model.trial import FurtherTrial
 from pipeline_bench.script import loading, training_data
 from pipeline_bench.script.loop_step import LoopStep
+from pipeline_bench.system import freed_memory
 from pipeline_bench.text import line_of, units
-from pipeline_bench.tfdata import dataset_graph, rebuild, service, service_cluster, throughput, worker_places
 from pipeline_bench.tfdata import fingerprint as fingerprints
+from pipeline_bench.tfdata import rebuild, service, service_cluster, worker_places
 from pipeline_bench.tfdata.keras_input import KerasInput
 from pipeline_bench.tfdata.record import Recording
 from pipeline_bench.tfdata.static_shapes import traceable_spec
 from pipeline_bench.user_code import legacy_keras
-from pipeline_bench.user_code.kept_results import Memos, stand_for_all
+from pipeline_bench.user_code.kept_results import Memos
 from pipeline_bench.user_code.source_loops import SourceLoop
-from pipeline_bench.worker import consumers, kept_memory, model_ceiling, runtime
+from pipeline_bench.worker import consumers, kept_memory, measured_dataset, model_ceiling, runtime
 from pipeline_bench.worker.engine import Engine
+from pipeline_bench.worker.measured_dataset import MeasuredDataset
 
-_FIRST_FILL_SHARE = 0.3
-"""Of the time for filling: what a whole pass may take. If it does not end in it, the rest is for a part of the pass."""
-_KEPT_SHARE = 0.9
-"""Of what the first pass gave in its time, so that the second one gives it surely."""
-_NOT_ALL = "Not all batches were made within {}: measured on the first ones."
-_NOT_WARM = "Not all batches were made within {}: where the steps come to the others, they are of a first epoch."
 _LONGEST_SCRIPT_S = 3600.0
 """A script that does not train within an hour has hung: from then on the stall timeout counts."""
 
@@ -61,6 +58,11 @@ class PipelineEngine(Engine):
     """Of a tf.data pipeline; a `KerasInput` has its own."""
     _read: KerasInput | None = None
     """What a `fit` was given that is no tf.data pipeline; the recipe is then none."""
+    _is_first = True
+    """Whether it is the first trial of its process."""
+    _device: Device
+    _steps: dict[str, consumers.StepFunction]
+    """The model's, by what the dataset promises of its elements."""
 
     @cached_property
     def _task(self) -> Task:
@@ -74,6 +76,15 @@ class PipelineEngine(Engine):
     @property
     def runs_script(self) -> bool:
         return self._task.target.is_script
+
+    @property
+    def reusable(self) -> bool:
+        """Whether a further trial would run here as in a process of its own: see `Engine.reusable`.
+
+        A step that is traced anew for a shape is not for the next batch of it; and malloc keeps what it was told to.
+        """
+        is_of_dataset = self._task.reuses_process and self._read is None
+        return is_of_dataset and not self._told.traced_anew and not freed_memory.is_kept()
 
     def start_processes(self) -> None:
         """Start the worker that an edit has run the pipeline, before the user's code is in use here."""
@@ -89,7 +100,8 @@ class PipelineEngine(Engine):
         Raises:
             UserCodeError: it failed, or gave nothing that can be measured.
         """
-        self.channel.send(runtime.set_up_eagerly(self.variant.runtime))
+        self._device = runtime.set_up_eagerly(self.variant.runtime)
+        self.channel.send(self._device)
         self.recorder.phase("build")
         for edit in self._task.edits:
             if isinstance(edit, DistributeToService):
@@ -99,7 +111,7 @@ class PipelineEngine(Engine):
         user_code.seed(self.variant.run.seed)
         with Recording() as recording, worker_places.recorded():
             made = self._made(recording)
-        self._make_ns = float(time.perf_counter_ns() - start_ns)
+        self._make_ns, self._steps = float(time.perf_counter_ns() - start_ns), {}
         if self._task.activity == "inspect" and self._trained is not None and self._trained.step:
             self._trained = self._tried(self._trained)
         kind = training_data.kind(made)
@@ -109,6 +121,19 @@ class PipelineEngine(Engine):
         training_data.require_eager()
         self._memos = Memos()
         self._recipe = recording.recipe(made, self._within)
+
+    def begin(self, further: FurtherTrial) -> None:
+        """Take on a further trial of the pipeline and the model that were made."""
+        super().begin(further)
+        self.recorder.phase("build")
+        del self._task
+        self._is_first, self._told = False, Inspection()
+        self._memos.use(())
+        self._memos = Memos()
+        gc.collect()  # what the trial before has left: its iterators have threads, and its caches memory
+        shutil.rmtree(self._files, ignore_errors=True)
+        user_code.seed(self.variant.run.seed)
+        self.channel.send(self._device)
 
     def _made(self, recording: Recording) -> Any:
         """Return what the user's function returned, or what the training of their script was about to use."""
@@ -154,9 +179,14 @@ class PipelineEngine(Engine):
                 found = found.model_copy(update={"as_written": self._fingerprint(())})
             self.channel.send(Fingerprinted(fingerprint=found))
 
+    @property
+    def _files(self) -> Path:
+        """The folder for what this program writes in a trial."""
+        return self.scratch.path / "trial"
+
     def _folder(self, name: str) -> Path:
         """Return a folder for files; the user's code may have cleared the folder for temporary files."""
-        (folder := self.scratch.path / name).mkdir(parents=True, exist_ok=True)
+        (folder := self._files / name).mkdir(parents=True, exist_ok=True)
         return folder
 
     def _send(self, inspection: Inspection) -> None:
@@ -211,27 +241,31 @@ class PipelineEngine(Engine):
         task, recorder = self._task, self.recorder
         is_ceiling = task.activity == "ceiling"
         if self._read is not None:
-            dataset, held = self._kept(self._read), self._read.held_batches
+            dataset, held = measured_dataset.of_fit(self._read, task, recorder, self._tell), self._read.held_batches
         else:
-            dataset, held = self._rebuilt().dataset if is_ceiling else self._filled(), 0
+            making = MeasuredDataset(self._recipe, task, self._memos, self._files, recorder, self._tell)
+            dataset, held = making.rebuilt().dataset if is_ceiling else making.filled(), 0
+        warmup_s = task.warmup_s
+        if self._is_first and self.reusable:  # what only the first steps of a process take is to be in no trial
+            warmup_s += self.variant.run.time_s or 0.0
         if task.activity == "drain":
             recorder.train()
-            self._take(partial(consumers.drain, dataset, warmup_s=task.warmup_s, may_end=self._read is not None))
+            self._take(partial(consumers.drain, dataset, warmup_s=warmup_s, may_end=self._read is not None))
             return
         if task.model is None:
             raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
-        model = self._fitted() if task.model.is_script else loading.call(task.model, "model")
+        model = self._trained_model(task.model)
         by_fit = not task.model.is_script or bool(self._given)  # a loop with `train_on_batch` hands over batches
         spec = traceable_spec(dataset) if by_fit and consumers.is_traced(model, self._does) else None
-        step = self._watched_step(consumers.step_of(model, self._does, spec), traces=True)
+        step = self._watched_step(self._step(model, spec), traces=True)
         recorder.train(waits=not is_ceiling)
         if is_ceiling:
             promised = spec if self._read is None else None
             other = model_ceiling.other_step(model, self._does, promised) if self.trial.repeat == 0 else None
-            for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, other):
+            for found in model_ceiling.run(dataset, step, recorder, warmup_s, recorder.heartbeat, other):
                 self.channel.send(found)
         else:
-            self._take(partial(consumers.train, dataset, step, warmup_s=task.warmup_s, held=held, spec=spec))
+            self._take(partial(consumers.train, dataset, step, warmup_s=warmup_s, held=held, spec=spec))
         if isinstance(model, LoopStep) and model.traced_anew:
             self._tell(traced_anew=model.traced_anew, traced_anew_s=model.traced_anew_s)
 
@@ -261,115 +295,29 @@ class PipelineEngine(Engine):
 
         return watched
 
-    def _fitted(self) -> Any:
-        """Return the model that the script trains.
+    def _step(self, model: Any, spec: Any) -> consumers.StepFunction:
+        """Return a step of the model, traced once in this process for all datasets that promise the same."""
+        promised = repr(spec)
+        if promised not in self._steps:
+            self._steps[promised] = consumers.step_of(model, self._does, spec)
+        return self._steps[promised]
+
+    def _trained_model(self, target: Target) -> Any:
+        """Return the model that the script trains, or that the user's function returned in this process.
 
         Raises:
             UserCodeError: it trains another way than when it was inspected.
         """
+        if not target.is_script:
+            if self._model is None:
+                self._model = loading.call(target, "model")
+            return self._model
         if self._model is None:
             raise UserCodeError(
                 f"{self._task.target.text} trained a model when it was looked at, and now does not",
                 "does what it trains depend on chance, the time, or files that it writes itself?",
             )
         return self._model
-
-    def _rebuilt(self) -> rebuild.Rebuilt:
-        is_ceiling = self._task.activity == "ceiling"  # it takes one batch, and any will do
-        left_out = [*KEEPING] * self._task.cold + ["shuffle"] * is_ceiling
-        self.recorder.doing(REBUILDING)
-        made = self._made_again(self.scratch.path, without=left_out)
-        self.recorder.doing()
-        return made
-
-    def _made_again(self, folder: Path, **how: Any) -> rebuild.Rebuilt:
-        return rebuild.rebuild(self._recipe, self._task.edits, folder, ahead_elements=self._task.ahead_elements, **how)
-
-    def _kept(self, read: KerasInput) -> Any:
-        """Return the dataset of a PyDataset, with what edits keep of it, or its own class does, made first."""
-        edits, limit_s, keeps = self._task.edits, self._task.limit_s, any(edit.keeps for edit in self._task.edits)
-        if self._task.warm or keeps:
-            self.recorder.phase("fill")
-            if not read.keep(edits, limit_s, self.recorder.heartbeat):
-                self._tell((_NOT_ALL if keeps and stand_for_all(edits) else _NOT_WARM).format(units.seconds(limit_s)))
-            elif any(edit.kept_stage is not None for edit in edits):
-                self._tell(cached_elements=read.data.num_batches)
-        return read.dataset(edits, timed=self._task.activity == "train" and not edits)
-
-    def _filled(self) -> Any:
-        """Return the pipeline with its edits, and what later epochs have of the first one: its caches filled.
-
-        A pass that does not come to its end within its part of the time limit: the caches that the edits inserted then
-        keep the elements that they got in it, and give those again and again.
-        """
-        task, recorder = self._task, self.recorder
-        self._memos.use(task.edits)
-        made = self._rebuilt()
-        if any(edit.keeps and edit.kept_stage is None for edit in task.edits):
-            self._fill_memos()
-        inserted = {id(cache) for cache in made.caches}
-        # One of the user's behind an endless repeat, or that a take or a zip leaves early, is never full.
-        left, full = dataset_graph.left_early(made.dataset), {id(cache) for cache in made.filled}
-        filling = [
-            cache
-            for cache in dataset_graph.caches_in(made.dataset)
-            if id(cache) in inserted
-            or not (left.get(id(cache)) or id(cache) in full or int(cache.cardinality()) == INFINITE)
-        ]
-        if not filling:
-            return made.dataset
-        recorder.phase("fill")
-        limit_s = task.limit_s * _FIRST_FILL_SHARE
-        passes = throughput.fill(filling, limit_s, recorder.heartbeat)
-        for cache, one in zip(filling, passes, strict=True):
-            if one.complete and id(cache) in inserted:
-                self._tell(cached_elements=math.ceil(one.elements / max(edit.kept_parts for edit in task.edits)))
-        short = [(id(cache) in inserted, one) for cache, one in zip(filling, passes, strict=True) if not one.complete]
-        for is_inserted, one in short:
-            if is_inserted:
-                return self._partly_filled(one.elements, limit_s)
-        if short:
-            self._tell(
-                f"A pass over the pipeline's own cache did not end within {units.seconds(limit_s)}: what is measured "
-                "is a first epoch.",
-                cold=True,
-            )
-            return self._made_again(self._folder("cold"), without=[*KEEPING]).dataset
-        return made.dataset
-
-    def _fill_memos(self) -> None:
-        """Make a pass over the pipeline, for the calls that the edits memoize."""
-        self.recorder.phase("fill")
-        once = self._made_again(self._folder("memos"), without=("repeat", "shuffle"))
-        limit_s = self._task.limit_s * _FIRST_FILL_SHARE
-        (made,) = throughput.fill([once.dataset], limit_s, self.recorder.heartbeat)
-        if made.complete:
-            self._tell(cached_elements=made.elements)
-        else:
-            self._memos.stand_in()
-            self._tell((_NOT_ALL if stand_for_all(self._task.edits) else _NOT_WARM).format(units.seconds(limit_s)))
-
-    def _partly_filled(self, elements: int, first_s: float) -> Any:
-        """Return the pipeline with only so many elements in its inserted caches as a short pass gave.
-
-        Raises:
-            PipelineBenchError: not even a few elements can be kept in the time.
-        """
-        end_s = time.monotonic() + self._task.limit_s - first_s
-        kept = max(1, round(elements * _KEPT_SHARE))
-        while True:
-            self.recorder.phase("fill")
-            made = self._made_again(self._folder(f"part-{kept}"), cached_elements=kept)
-            passes = throughput.fill(made.caches, end_s - time.monotonic(), self.recorder.heartbeat)
-            if all(one.complete for one in passes):
-                within = units.seconds(first_s)
-                self._tell(f"A pass over the cache did not end within {within}: measured on its first {kept} elements.")
-                return made.dataset
-            if kept == 1 or time.monotonic() >= end_s:
-                raise PipelineBenchError(
-                    "The cache could not be filled in the time, not even with a part of the elements."
-                )
-            kept = max(1, kept // 2)
 
     def _fingerprint(self, edits: Sequence[Edit]) -> Fingerprint:
         """Return which samples arrive with the edits, or why that is not known; the steps count all the same."""

@@ -52,6 +52,7 @@ from pipeline_bench.worker.sample_audit import SampleAudit, StepSampling
 
 SHIP_EVERY_S = 0.25
 _BLOCK_STEPS = 4096
+_READ_BYTES = 1 << 16
 _FRAMES_KEPT = 12
 # How many times in a stall timeout a long phase says that it goes on.
 _SIGNS_OF_LIFE = 4
@@ -71,12 +72,27 @@ WasSilent = Callable[[], Sequence[str]]
 
 
 class Channel:
-    """Writes events to a file descriptor; safe to use from several threads."""
+    """Writes events to a file descriptor, and reads what is asked for next; events may come from several threads."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._pipe = identity(descriptor)
         self._lock = threading.Lock()
+
+    def receive(self) -> bytes | None:
+        """Wait for the parent's next request, one line of JSON, and return it; None when there will be none."""
+        line = bytearray()
+        while identity(self._descriptor) == self._pipe:
+            try:
+                data = os.read(self._descriptor, _READ_BYTES)
+            except ConnectionError:
+                return None
+            if not data:
+                return None
+            line += data
+            if line.endswith(b"\n"):
+                return bytes(line)
+        return None
 
     def send(self, event: Event) -> None:
         """Write one event whole. When the parent is gone the trial has no reader left, and the process ends.
@@ -91,7 +107,7 @@ class Channel:
             while data:
                 try:
                     data = data[os.write(self._descriptor, data) :]
-                except BrokenPipeError:
+                except ConnectionError:
                     os._exit(1)
 
 

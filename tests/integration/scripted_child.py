@@ -4,8 +4,10 @@ Names: ``ok`` (steps of 1 ms by its own account), ``crash`` (SIGSEGV), ``exit`` 
 (says that it failed), ``silent`` (steps, then nothing), ``stall`` (reports a stall of its own), ``garbage`` (no event
 at all), ``until FILE`` (goes on until there is one), ``family`` (starts a grandchild in a session of its own, and is
 stopped), ``held`` and ``orphan`` (start a grandchild that holds the pipe, then hang, or are killed), ``daemon`` and
-``daemon silent`` (start a process that leaves session and parent behind, then go through, or hang). A name that begins
-with ``on gpu`` goes through, and says that its model is on one.
+``daemon silent`` (start a process that leaves session and parent behind, then go through, or hang), ``reusable`` (goes
+through, and does what it is asked further), ``once raise`` and ``once stall`` (as ``reusable`` in a process of their
+own, and in one that has run another trial as ``raise`` and ``silent``). A name that begins with ``on gpu`` goes
+through, and says that its model is on one.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from pipeline_bench.model.events import (
     Stalled,
     Steps,
 )
-from pipeline_bench.model.trial import Trial
+from pipeline_bench.model.trial import FurtherTrial, Trial
 from pipeline_bench.system.processes import leave
 from pipeline_bench.worker import server
 from pipeline_bench.worker.recorder import Channel
@@ -141,7 +143,11 @@ def run(script: str, events: int) -> None:
             go_on(script)
             channel.send(steps(STEPS // 2, STEPS // 2))
             channel.send(Evaluated(when="after", accuracy=0.9))
-            channel.send(Done(at_ns=time.monotonic_ns()))
+            is_reusable = script.startswith(("reusable", "once"))
+            channel.send(Done(at_ns=time.monotonic_ns(), reusable=is_reusable))
+            if is_reusable and (request := channel.receive()) is not None:
+                further = FurtherTrial.model_validate_json(request).trial.variant.name
+                run({"once raise": "raise", "once stall": "silent"}.get(further, further), events)
 
 
 def serve(run: Callable[[Trial, int], None]) -> None:

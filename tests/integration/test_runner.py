@@ -16,8 +16,11 @@ import psutil
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError, SessionError
+from pipeline_bench.model.edits import InsertAfter
+from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session, load
+from pipeline_bench.model.task import KIND, Task
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.run import follower
 from pipeline_bench.run.launcher import TrialServer
@@ -26,7 +29,7 @@ from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.run.runner import ByPrecision, Planner, Runner
 from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
 from pipeline_bench.samplers.nvml_metrics import METRICS
-from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario import Component, Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.integration.program import scripted_launcher, started
 from tests.integration.scripted_child import STEPS
@@ -467,3 +470,61 @@ def test_ctrl_c_ends_the_session_while_nvml_hangs(run: Run, nvml: Any) -> None:
     session = outcome.session
     assert outcome.interrupted
     assert [record.status for record in session.trials] == ["interrupted"]
+
+
+class InTurn(ByPrecision):
+    """Trials of a user's pipeline: a round of each list of scripts, the first of it as written."""
+
+    def __init__(self, *rounds: Sequence[str]) -> None:
+        self._due = [(number, script, place) for number, each in enumerate(rounds) for place, script in enumerate(each)]
+
+    def next(self, session: Session) -> tuple[Session, Trial | None]:
+        index = len(session.trials)
+        if index == len(self._due):
+            return session, None
+        number, script, place = self._due[index]
+        edits = (InsertAfter(stage=0, method="prefetch"),) if place else ()
+        task = Task(target=Target(file="train.py", name="make"), activity="drain", edits=edits)
+        source = Component(kind=KIND, options=task.model_dump(mode="json"))
+        variant = session.scenario.variants[0].model_copy(update={"name": script, "source": source})
+        return session, Trial(index=index, repeat=number, variant=variant)
+
+
+def test_the_trials_of_a_round_run_in_one_process_and_a_new_one_begins_with_a_round(run: Run) -> None:
+    written = "reusable as written"
+    rounds = [[written, "reusable 1", "reusable 2"], [written, "reusable 1"], [written, "reusable 1"], [written]]
+    trials = run(scripted("ok"), planner=InTurn(*rounds)).session.trials
+    assert [trial.status for trial in trials] == ["ok"] * 8
+    new = [trial.launcher != "reused" for trial in trials]
+    assert new == [True, False, False, True, False, False, False, True]
+
+
+@pytest.mark.parametrize(("script", "status"), [("once raise", "ok"), ("raise", "failed")])
+def test_what_fails_where_another_trial_ran_before_is_run_in_a_process_of_its_own(
+    run: Run, script: str, status: str
+) -> None:
+    trials = run(scripted("ok"), planner=InTurn(["reusable", script, "reusable", "reusable"])).session.trials
+    assert [trial.status for trial in trials] == ["ok", status, "ok", "ok"]
+    assert trials[1].launcher == "forkserver"
+    reuses_further = trials[3].launcher == "reused"
+    assert reuses_further == (status == "failed"), "it was the process if the trial went through in one of its own"
+
+
+def test_what_hangs_where_another_trial_ran_before_is_run_in_a_process_of_its_own(run: Run) -> None:
+    trials = run(scripted("ok", stall_timeout_s=1), planner=InTurn(["reusable", "once stall"])).session.trials
+    assert [(trial.status, trial.launcher) for trial in trials] == [("ok", "forkserver")] * 2
+
+
+def test_a_process_that_ended_while_it_waited_is_replaced(run: Run, tmp_path: Path) -> None:
+    class Killing(Observer):
+        def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
+            if trial.index == 0:
+                os.kill(int((tmp_path / str(record.stderr_file)).read_text().split()[1]), signal.SIGKILL)
+
+    trials = run(scripted("ok"), Killing(), planner=InTurn(["reusable", "reusable"])).session.trials
+    assert [(trial.status, trial.launcher) for trial in trials] == [("ok", "forkserver")] * 2
+
+
+def test_a_process_that_waits_is_ended_with_the_run(run: Run, tmp_path: Path) -> None:
+    (trial,) = run(scripted("ok"), planner=InTurn(["reusable"])).session.trials
+    wait_until_gone(int((tmp_path / str(trial.stderr_file)).read_text().split()[1]))

@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from pipeline_bench.model.pipeline import Inspection, Target
 from pipeline_bench.model.task import KIND, Activity, Task
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.model.user_function import UserFunction
-from pipeline_bench.run.launcher import TrialServer
+from pipeline_bench.run.launcher import Child, TrialServer
 from pipeline_bench.scenario import Component, Run, Variant
 from pipeline_bench.tfdata.keras_input import WORKERS_STAGE
 from pipeline_bench.user_code import function_calls
@@ -217,19 +218,37 @@ def run_task(fork_server: TrialServer, tmp_path: Path) -> RunTask:
     script.write_text(SCRIPT, encoding="utf-8")
 
     def run(name: str, activity: Activity, model: str | None = None, **options: Any) -> list[Event]:
-        task = Task(
-            target=Target(file=str(script), name=name),
-            model=Target(file=str(script), name=model) if model else None,
-            activity=activity,
-            warmup_s=0.1,
-            **options,
-        )
-        return events_of(fork_server, task, tmp_path)
+        (events,) = events_of(fork_server, tmp_path, task(script, name, activity, model, **options))
+        return events
 
     return run
 
 
-def events_of(server: TrialServer, task: Task, folder: Path) -> list[Event]:
+def task(script: Path, name: str, activity: Activity, model: str | None = None, **options: Any) -> Task:
+    return Task(
+        target=Target(file=str(script), name=name),
+        model=Target(file=str(script), name=model) if model else None,
+        activity=activity,
+        warmup_s=0.1,
+        **options,
+    )
+
+
+def events_of(server: TrialServer, folder: Path, *tasks: Task) -> list[list[Event]]:
+    """Return the events of each task's trial; all run in one process."""
+    first, *further = [trial_of(each) for each in tasks]
+    child = server.start(first, folder / "stderr")
+    try:
+        told = [until_done(child)]
+        for each in further:
+            child.ask(each, folder / "stderr of further ones")
+            told.append(until_done(child))
+    finally:
+        child.close()
+    return told
+
+
+def trial_of(task: Task) -> Trial:
     variant = Variant(
         name="as written",
         backend="tf_data",
@@ -238,14 +257,16 @@ def events_of(server: TrialServer, task: Task, folder: Path) -> list[Event]:
         loop=Component(kind="none"),
         run=Run(steps=25, stall_timeout_s=60),
     )
-    child = server.start(Trial(index=0, repeat=0, variant=variant), folder / "stderr")
+    return Trial(index=0, repeat=0, variant=variant)
+
+
+def until_done(child: Child) -> list[Event]:
     events: list[Event] = []
     end_s = time.monotonic() + LIMIT_S
-    try:
-        while not child.ended and time.monotonic() < end_s:
-            events += child.read(0.2)
-    finally:
-        child.close()
+    while not child.ended and time.monotonic() < end_s:
+        events += child.read(0.2)
+        if events and isinstance(events[-1], Done) and events[-1].reusable:
+            break
     return events
 
 
@@ -285,6 +306,42 @@ def inspected(run_task: RunTask, name: str, has: Callable[[UserFunction], bool])
 
 def looked_into(run_task: RunTask, name: str, has: Callable[[UserFunction], bool]) -> Inspection:
     return inspected(run_task, name, has)[-1].inspection
+
+
+def test_a_further_trial_has_its_own_edits_on_what_the_process_has_built(
+    fork_server: TrialServer, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"print('imported')\n{SCRIPT}\nMODEL = make_model()\n", encoding="utf-8")
+    edits = (InsertAfter(stage=1, method="cache"),)
+    of_training = partial(task, script, "make_dataset", "train", "MODEL")
+    tasks = of_training(), of_training(edits=edits, fingerprint=True), of_training(fingerprint=True)
+    written, kept, again = events_of(fork_server, tmp_path, *tasks)
+    assert [steps(events) for events in (written, kept, again)] == [25] * 3
+    assert [phases(events)[:2] for events in (kept, again)] == [["build", "fill"], ["build", "train"]]
+    assert not of(Inspected, written)
+    assert of(Inspected, kept)[-1].inspection.cached_elements == 100
+    assert not of(Inspected, again), "what the trial before has found is not of this one"
+    found = [of(Fingerprinted, events)[0].fingerprint for events in (again, kept)]
+    assert equality.compare(*found).status == "identical"
+    logs = [(tmp_path / name).read_text() for name in ("stderr", "stderr of further ones")]
+    assert [text.count("imported") for text in logs] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "activity", "options"),
+    [
+        ("make_dataset", "inspect", {"limit_s": 1}),
+        ("make_batches", "drain", {}),
+        ("make_large", "drain", {"limit_s": 30}),
+    ],
+    ids=["stages were measured", "a PyDataset", "malloc keeps what is freed"],
+)
+def test_a_process_that_is_no_longer_as_a_new_one_runs_no_further_trial(
+    run_task: RunTask, name: str, activity: Activity, options: dict[str, Any]
+) -> None:
+    (done,) = of(Done, run_task(name, activity, **options))
+    assert not done.reusable
 
 
 def test_an_inspection_names_the_slow_stage(run_task: RunTask) -> None:
@@ -589,10 +646,11 @@ def test_a_loops_function_is_its_step_where_it_runs_by_itself(
     script = tmp_path / "loop.py"
     script.write_text(LOOP.replace("CHECK", check), encoding="utf-8")
     target = Target(file=str(script), name="", arguments=())
-    events = events_of(fork_server, Task(target=target, activity="inspect", limit_s=1.0), tmp_path)
+    (events,) = events_of(fork_server, tmp_path, Task(target=target, activity="inspect", limit_s=1.0))
     training = of(Inspected, events)[-1].inspection.training
     assert training is not None
     assert (training.model, training.step) == (bool(name), name)
     if training.model:
-        assert steps(events_of(fork_server, Task(target=target, model=target, activity="train"), tmp_path)) == 25
+        (events,) = events_of(fork_server, tmp_path, Task(target=target, model=target, activity="train"))
+        assert steps(events) == 25
     assert not (tmp_path / "loop.py.stepped").exists(), "nothing else of the loop is run"

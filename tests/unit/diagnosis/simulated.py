@@ -211,6 +211,8 @@ class Machine:
     """Of each trial."""
     start_s: float = 0.0
     """What a trial's process takes to start."""
+    in_one_process: bool = False
+    """Whether the trials behind the first as written run in its process."""
     telling_s: float = 0.0
     """What telling which samples arrive takes."""
     copied: Copied | None = None
@@ -236,6 +238,7 @@ class Machine:
             "variant": trial.variant.name,
             "repeat": trial.repeat,
             "started_ns": started_ns,
+            "launcher": "reused" if self.in_one_process and trial.index > 1 else "forkserver",
         }
         if (reason := self.fails(trial)) is not None:
             self.now_s += self.overhead_s

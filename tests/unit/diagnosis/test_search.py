@@ -236,17 +236,22 @@ def test_a_fix_that_changes_the_samples_is_refused_however_fast_and_never_tried_
     assert not any(BATCHED in each.fix.combines for each in said(found).attempts)
 
 
-def test_a_script_that_gives_other_samples_in_each_run_is_compared_within_one_run_and_told() -> None:
+@pytest.mark.parametrize("in_one_process", [False, True])
+def test_a_script_that_gives_other_samples_in_each_run_is_compared_within_one_run_and_told(
+    in_one_process: bool,
+) -> None:
     def in_run(ran: Machine, edits: tuple[Edit, ...]) -> Fingerprint:
         first = 1000 * len(ran.ran) + (64 if BATCHED in map(kind_of, edits) else 0)
         return fingerprint(component(tuple(range(first, first + 64))))
 
     ran = machine({BATCHED: 10.0, CACHED: 3.0})
+    ran.in_one_process = in_one_process
     ran.told = lambda edits: in_run(ran, edits)
     found = diagnose(ran, allow_reordering=True)
     assert said(found).proposal == CACHED
     assert outcome(found, BATCHED) == "refused"
-    assert "not reproducible: even as written, another run gives other samples" in said(found).text
+    told = "not reproducible: even as written, another run gives other samples" in said(found).text
+    assert told != in_one_process, "the script's code has run once"
 
 
 @pytest.mark.parametrize("deterministic", [None, False])

@@ -1,4 +1,4 @@
-"""The order of the trials: interleaved, so that a drift of the machine falls on all variants alike."""
+"""The order of the trials: interleaved, so that a drift of the machine falls on all variants alike; their processes."""
 
 from typing import Any
 
@@ -8,6 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.model import Series
+from pipeline_bench.model.edits import InsertAfter
+from pipeline_bench.model.pipeline import Target
+from pipeline_bench.model.service_edits import OffloadToService
+from pipeline_bench.model.task import Task
 from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialSteps, plan, planned_rounds, round_of
 from pipeline_bench.scenario.resolve import resolve
 
@@ -76,3 +80,19 @@ def test_a_first_step_as_slow_as_the_others_has_traced_nothing() -> None:
 
 def test_a_model_that_takes_minutes_to_trace_is_charged_for_most_of_them() -> None:
     assert started(80.0, 0.01, 0.01).start_s(with_build=False) == 1 + 30
+
+
+def test_a_trial_runs_in_the_process_of_another_of_the_same_pipeline_and_model() -> None:
+    written = Task(target=Target(file="train.py", name="make"), activity="drain")
+    fix = written.model_copy(update={"edits": (InsertAfter(stage=0, method="prefetch"),)})
+    offloaded = written.model_copy(update={"edits": (OffloadToService(),)})
+    others = (
+        written.model_copy(update={"target": Target(file="train.py", name="make_validation")}),
+        written.model_copy(update={"model": Target(file="train.py", name="model")}),
+        written.model_copy(update={"activity": "inspect"}),
+        offloaded,
+    )
+    assert fix.may_follow(written)
+    assert written.may_follow(fix)
+    assert not any(each.may_follow(written) or written.may_follow(each) for each in others)
+    assert not offloaded.may_follow(offloaded), "its worker is of one trial"

@@ -83,7 +83,7 @@ def test_a_failure_is_told_and_not_the_end_of_the_processes_that_it_ends(
         if killed:
             engine.worker.kill()
             engine.worker.join()
-        with mains._failures_sent(channel, recorder):
+        with mains._failures_sent(channel, lambda: recorder):
             recorder.start()
             engine.run()
     told = [decode(line) for line in (tmp_path / "events").read_bytes().splitlines()]
