@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pipeline_bench.analysis.thresholds import DEARER_ALONE, EXPLAINED, HINTED, LEAST_CAUSE
-from pipeline_bench.diagnosis import causes, segments, stage_graph, step_times, whole_steps
+from pipeline_bench.diagnosis import model_step, segments, stage_graph, step_times
 from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.diagnosis.stage_graph import named, subject
 from pipeline_bench.diagnosis.step_times import HANDS_ON, Beginning, StepTimes
@@ -46,7 +46,8 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     as_written_ms, ceiling_ms = times.as_written_ms, times.ceiling_ms
     at_limit = step_times.at_the_model(inspection, cores, times)
     fed = step_times.fed_by(inspection, cores, times)
-    limits = fed is not None or _is_waited_for(times)
+    is_of_model = times.as_written_ms and (times.trains or times.ceiling_ms)
+    limits = fed is not None or not is_of_model or not times.waits_little  # whether a step waits, as far as is known
     number, (explained, of) = limiting(inspection, parts), _explained(parts, times)
     if as_written_ms is not None and limits and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
@@ -73,13 +74,13 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     if ceiling_ms is not None and share < LEAST_CAUSE:
         takes = f"the costliest, {named(stage)}, takes {units.share(share)} of it"
         return Bottleneck(share=share, limits=False, text=f"No stage limits the training step: {takes}.")
-    cause = "handing-over" if passing else causes.find(inspection, parts, stage, cost)
+    cause = "handing-over" if passing else segments.cause_of(inspection, parts, stage, cost)
     text = _text(inspection, parts, limiting_ones, share, cause, times, fed) if limits else _beside(stage, cost, times)
     found = Bottleneck(stage=stage.id, share=share, cause=cause, limits=limits, text=text)
     if limits and explained < EXPLAINED:
         return _probable(found, "stages", f"the stages measured alone explain only {units.share(explained)} of {of}")
     dearer = fed is not None or _dearer_alone(parts, stage, as_written_ms)
-    found, part = found.model_copy(update={"doubt": "stages" if dearer else None}), whole_steps.part(inspection)
+    found, part = found.model_copy(update={"doubt": "stages" if dearer else None}), model_step.part(inspection)
     # What limits begins with its name, which is code and stays as it is.
     said = {"text": text if limits else sentence(text)}
     return _in_doubt(found, cost, times, part) or found.model_copy(update=said)
@@ -207,7 +208,7 @@ def _of_epoch(inspection: Inspection, parts: Segments, begins: Beginning, share:
     stage = max(front, key=lambda each: costs_ns.get(each.id, 0.0), default=None)
     if stage is None or unknown or not costs_ns.get(stage.id):
         return Bottleneck(doubt="stages" if late else None, text=f"What limits an epoch is its beginning: {text}")
-    cause = causes.find(inspection, parts, stage, inspection.cost(stage.id) or StageCost(stage=stage.id))
+    cause = segments.cause_of(inspection, parts, stage, inspection.cost(stage.id) or StageCost(stage=stage.id))
     return Bottleneck(stage=stage.id, share=share, cause=cause, text=f"{subject(stage)} limits an epoch: {text}")
 
 
@@ -227,7 +228,7 @@ def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stag
         if number not in ids or cost is None or not any(ids <= set(group) for group in parts.groups):
             continue
         dearest_ns = max(parts.elapsed_ns.get(each, 0.0) for each in ids)
-        many = (cost.elements or 0) >= causes.MANY_ELEMENTS
+        many = (cost.elements or 0) >= segments.MANY_ELEMENTS
         if many and dearest_ns < segments.TINY_NS * (cost.elements or 0) and dearest_ns <= 3 * (cost.elapsed_ns or 0.0):
             return found
     return ()
@@ -247,9 +248,9 @@ def _text(
     `fed` is the buffer that may have fed the measured steps.
     """
     stage, as_written_ms, begins = stages[0], times.as_written_ms, step_times.beginning(inspection, times)
-    taken, follows = whole_steps.share_of_time(share, inspection, times)
+    taken, follows = model_step.share_of_time(share, inspection, times)
     head = f"{subject(stage, _others(stages))} takes {taken}"
-    text = f"{head}: {causes.words(inspection, parts, stage, cause)}{_costliest_line(stage)}.{follows}"
+    text = f"{head}: {segments.words_of_cause(inspection, parts, stage, cause)}{_costliest_line(stage)}.{follows}"
     text += _alone_and_beside(inspection, parts, stage)
     text += _longer_one(inspection, parts, stages)
     text += _beside_the_model(share, times) if fed is None else _fed(fed, parts, times)
@@ -292,12 +293,6 @@ def _fed(buffer: Stage, parts: Segments, times: StepTimes) -> str:
         f"{subject(buffer)} held after the model was traced. Once that is empty, a step takes as long as the stages, "
         "unless the machine was slower while these were measured. The same may hold for trials of fixes."
     )
-
-
-def _is_waited_for(times: StepTimes) -> bool:
-    """Return whether a training step waits for its batch at all, as far as that is known."""
-    is_of_model = times.as_written_ms and (times.trains or times.ceiling_ms)
-    return not is_of_model or not times.waits_little
 
 
 def _costliest_line(stage: Stage) -> str:

@@ -16,7 +16,6 @@ from pipeline_bench.diagnosis import (
     stage_graph,
     step_times,
     variants,
-    whole_steps,
 )
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.fixes.order import elsewhere
@@ -172,9 +171,9 @@ def _text(
     ending = [*_ended(session, diagnosis, chosen, no_fix)]
     ending.insert(0 if chosen is None else len(ending), model_step.freed_memory(session, diagnosis.inspection))
     parts = (
-        whole_steps.of_a_part(session, diagnosis.inspection),
+        model_step.of_a_part(session, diagnosis.inspection),
         found.text * says,
-        whole_steps.whether_it_waits(diagnosis, chosen is not None or bool(_promising(session, diagnosis))),
+        model_step.whether_it_waits(diagnosis, chosen is not None or bool(_promising(session, diagnosis))),
         *ending,
         *limits.beside_the_fixes(session, diagnosis.inspection, diagnosis.proposal),
         _other_runs(session, diagnosis),
@@ -302,7 +301,7 @@ def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:
     inspection = diagnosis.inspection
     what, unknown = "the pipeline" if diagnosis.model is None else "the training step", ""
-    if whole_steps.is_of_unknown_use(diagnosis):
+    if model_step.is_of_unknown_use(diagnosis):
         what, unknown = "the pipeline alone", "; `pipeline-bench run` tells whether the training waits for it"
     ends = units.ends(units.ratio, result.speedup.ci95)
     first = inspection is not None and inspection.cold
@@ -312,7 +311,7 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
         since += f" ({units.ratio(chosen.in_all)} over {_of_epochs(passes)})"
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
-    if whole_steps.part(inspection):
+    if model_step.part(inspection):
         what, times = "the training", f"at most {times}"
     gain = f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}{unknown}."
     return " ".join([gain, *_prices(diagnosis, chosen)])
@@ -344,7 +343,7 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     able = [each for each in attempt_statistics.of(session, diagnosis) if each.contends]
     best = max(able, key=lambda each: each.likely_gain, default=None)
     room = min(headroom(session) or math.inf, speedups.most_over_ceiling(session))
-    if best is None or _none_limits(diagnosis) or whole_steps.part(diagnosis.inspection):
+    if best is None or _none_limits(diagnosis) or model_step.part(diagnosis.inspection):
         return ""
     # What it gained beyond the model alone is noise: a little of it, as in the report's list of the attempts, and more.
     gain = _in_all(best) if _in_all(best) <= WORTH * room else room
@@ -358,7 +357,7 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     of, then = "", f"{_more_time(session, diagnosis, best)}."
     if inspection is not None and inspection.cold and not keeps and (passes or 0) > 1:
         of, then = " of the first epoch alone", "later ones take less."
-    elif whole_steps.is_of_unknown_use(diagnosis):
+    elif model_step.is_of_unknown_use(diagnosis):
         of, then = " of the pipeline alone", f"if `pipeline-bench run` shows that the training waits, {then}"
     return "".join([f" The most promising is {came}{of}: {then}", *(f" {price}" for price in _prices(diagnosis, best))])
 

@@ -184,7 +184,7 @@ def _of_parallel_python(inspection: Inspection, stage: Stage, alike: tuple[int, 
     cost, calls = inspection.cost(stage.id), stage.arguments.get("num_parallel_calls")
     if calls in (None, 1) or stage.serial or cost is None or cost.cpu_ns is None or segments.waits(cost, cores=1):
         return
-    if eager_ops(inspection, stage):  # of which `row_ideas` says as much
+    if eager_ops(inspection, stage):  # of which `idea_bounds` says as much
         return
     if cost.cpu_ns <= _OF_ONE_CORE * (cost.elapsed_ns or 0.0):  # else it leaves the lock, as OpenCV and NumPy do
         yield Idea(
@@ -206,10 +206,6 @@ def _of_inner_maps(inspection: Inspection, stage: Stage, alike: tuple[int, ...])
             "Have the function give the records alone, and put that map behind it, with "
             "num_parallel_calls=tf.data.AUTOTUNE.",
         )
-
-
-def _is_batched(inspection: Inspection) -> bool:
-    return any(stage.method in BATCHING for stage in stage_graph.trunk(inspection))
 
 
 def _of_random_map(
@@ -357,7 +353,8 @@ def _read_singly(inspection: Inspection, stage: Stage) -> Stage | None:
     """Return what reads the records that a map, which could get batches, gets one by one; None of any other."""
     made = [] if stage.element is None else stage.element.tensors()
     pictures = any(len(each.shape or ()) >= _PICTURE_AXES for each in made)
-    if pictures or _tried_on_batches(stage.function) or not _is_batched(inspection):
+    is_batched = any(each.method in BATCHING for each in stage_graph.trunk(inspection))
+    if pictures or _tried_on_batches(stage.function) or not is_batched:
         return None
     before = stage_graph.first_before(inspection, stage, TAKE_ANY | {"ignore_errors"})
     # What Dataset.load or CsvDataset gives is parsed already.

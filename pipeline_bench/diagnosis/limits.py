@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE
 from pipeline_bench.diagnosis import model_step, segments, stage_graph, step_times
 from pipeline_bench.diagnosis.fixes import short
+from pipeline_bench.diagnosis.fixes.cache_places import has_open_rows
 from pipeline_bench.diagnosis.fixes.cache_size import batch_bytes_of, pass_elements, size_bytes_of
 from pipeline_bench.diagnosis.fixes.parallelism import drawn_apart
 from pipeline_bench.diagnosis.reader_ideas import repeats_within_call
@@ -55,8 +56,7 @@ def _possible(session: Session, limit: Limit) -> Limit:
 
     The machine may have been slower while it was measured.
     """
-    written = session.find_result(AS_WRITTEN)
-    step_ms = None if written is None else written.step_ms.mean
+    step_ms = step_times.mean_ms(session, AS_WRITTEN)
     if limit.ms is None or step_ms is None or limit.ms <= step_ms * (1 + CEILING_TOLERANCE):
         return limit
     text = f"{limit.text}: {units.milliseconds(limit.ms)}, more than a step as written, so it is none"
@@ -261,14 +261,10 @@ def _opened(inspection: Inspection) -> str:
     """Return from which stage on sizes are open, as a part of a sentence; empty where that is not known."""
     first = None
     for stage in stage_graph.trunk(inspection):  # the sink comes first
-        if stage.element is None or not any(map(_is_open, stage.element.tensors())):
+        if not has_open_rows(stage):
             break
         first = stage
     return "" if first is None else f" (sizes are open from {named(first)}, on)"
-
-
-def _is_open(tensor: Element) -> bool:
-    return tensor.kind == "tensor" and (tensor.shape is None or None in tensor.shape[1:])
 
 
 def frozen(inspection: Inspection) -> Iterator[str]:

@@ -156,7 +156,9 @@ class NextTrial:
             return
         # In every round, so that it is known by the time that others could be built upon it.
         yield from (each.name for each in leaders[:1] if each.trials < CONFIRMED_TRIALS)
-        if self._room_to_confirm(leaders):
+        # One more attempt is to leave the time to try the best one often enough to propose it.
+        rounds = self._rounds_to_confirm(leaders[0].name, leaders[0].trials) if leaders else []
+        if self._has_time_for([_SOME_OTHER, *rounds]):
             yield from now
         if fresh and not leaders:
             return
@@ -193,7 +195,8 @@ class NextTrial:
     def _unsure(self, leaders: list[AttemptStatistics]) -> Iterator[str]:
         """Yield what more trials may decide: of those that gained, the unconfirmed; of the rest, the disturbed."""
         for each in leaders[1:]:
-            beaten = each.attempt.fix.combines and not self._near(each, leaders[0])
+            is_near = (each.in_all or 0.0) >= _NEAR * (leaders[0].in_all or 1.0)  # more trials may turn the two
+            beaten = each.attempt.fix.combines and not is_near
             if each.trials < CONFIRMED_TRIALS and not beaten:
                 yield each.name
         known = next((each for each in leaders if each.trials < _WELL_KNOWN_TRIALS), None)
@@ -216,11 +219,6 @@ class NextTrial:
             return True
         beside = {(each.name, own.repeat), (AS_WRITTEN, own.repeat)}
         return any((found.variant, found.repeat) in beside for found in self._session.disturbances)
-
-    @staticmethod
-    def _near(each: AttemptStatistics, best: AttemptStatistics) -> bool:
-        """Return whether its gain is so near to the best that more trials may turn the two."""
-        return (each.in_all or 0.0) >= _NEAR * (best.in_all or 1.0)
 
     @cached_property
     def _combinations(self) -> list[Attempt]:
@@ -314,11 +312,6 @@ class NextTrial:
     @cached_property
     def _charged_s(self) -> float:
         return self._session.charged_s
-
-    def _room_to_confirm(self, leaders: list[AttemptStatistics]) -> bool:
-        """Return whether one more attempt leaves the time to try the best one often enough to propose it."""
-        rounds = self._rounds_to_confirm(leaders[0].name, leaders[0].trials) if leaders else []
-        return self._has_time_for([_SOME_OTHER, *rounds])
 
     def _rounds_to_confirm(self, name: str, trials: int) -> list[str]:
         """Return the variants of the rounds that a variant with so many trials needs until it is confirmed."""

@@ -89,22 +89,18 @@ def _does_not_apply(fix: Fix, inspection: Inspection | None) -> str:
     return f"{which} takes one element, and no batch." if unknown else ""
 
 
-def _moves_filter(fix: Fix, inspection: Inspection | None) -> bool:
-    """Return whether it is more than the order that could change, which the user may have allowed."""
-    moved = [edit.stage for edit in fix.edits if isinstance(edit, MoveBefore)]
-    return inspection is not None and any(inspection.stage(number).method == "filter" for number in moved)
-
-
 def _not_known(fix: Fix, why: str, diagnosis: Diagnosis, *, seen: bool) -> str | None:
     """Return why a fix is refused whose samples are not known to be the same; None where the user accepts that.
 
     Who accepts another order does not accept other samples: where none was `seen`, a cache or a batch may freeze draws.
     """
-    if _moves_filter(fix, diagnosis.inspection):
+    inspection, moved = diagnosis.inspection, [edit.stage for edit in fix.edits if isinstance(edit, MoveBefore)]
+    # More than the order could change, which the user may have allowed.
+    if inspection is not None and any(inspection.stage(number).method == "filter" for number in moved):
         return f"It is not known whether as many samples are left out: {why}."
     unknown = f"It is not known whether its samples are the same: {why}"
     gathers = any(isinstance(edit, BatchInGenerator | GatherBatches | GatherWindows) for edit in fix.edits)
-    others = diagnosis.inspection is not None and bool(_run_otherwise(fix, diagnosis.inspection))
+    others = inspection is not None and bool(_run_otherwise(fix, inspection))
     if not seen and (fix.keeps or gathers or others):
         return f"{unknown}; no option accepts that for a fix that keeps samples or makes them in batches."
     return None if diagnosis.allow_reordering else f"{unknown}; --allow-reordering accepts that."

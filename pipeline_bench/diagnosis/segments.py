@@ -1,4 +1,4 @@
-"""How the costs of a pipeline's stages add up to its period, and what each stage spends its time on.
+"""How the costs of a pipeline's stages add up to its period, what each stage spends its time on, and why.
 
 A stage that hands its elements over through a buffer works in threads of its own: a prefetch, a map or an interleave
 with `num_parallel_calls`, and a stateless map that tf.data parallelises by default. Such a stage, what pulls from it,
@@ -13,7 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pipeline_bench.diagnosis import stage_graph
-from pipeline_bench.model.pipeline import Inspection, StageCost
+from pipeline_bench.model.calls import WORKERS, WORKERS_QUEUE
+from pipeline_bench.model.diagnosis import Cause
+from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
+from pipeline_bench.text import units
 from pipeline_bench.text.units import NS_PER_MS
 
 TINY_NS = 20_000.0
@@ -22,6 +25,10 @@ _WAITS = 0.5
 """A stage that computes for less than this part of its time mostly waits."""
 ALL_BUSY = 0.9
 """From this part of the longest segment on, the CPU time over the cores is what limits: nothing else can use them."""
+MANY_ELEMENTS = 16
+"""For one of the sink: fewer are handed over in less than a batch costs to make."""
+_COMPUTES_LITTLE = 0.2
+"""The part of its time up to which a stage that waits computes little."""
 
 
 @dataclass(frozen=True)
@@ -142,3 +149,55 @@ def waits(cost: StageCost, cores: int) -> bool:
 def is_tiny(cost: StageCost) -> bool:
     """Return whether each of a stage's own elements takes about as little as handing one on."""
     return cost.elapsed_ns is not None and cost.elapsed_ns < TINY_NS * (cost.elements or 0.0)
+
+
+def cause_of(inspection: Inspection, parts: Segments, stage: Stage, cost: StageCost) -> Cause:
+    """Return why a stage takes its time."""
+    if stage.method == WORKERS_QUEUE:
+        return "handing-over"
+    parallel = stage_graph.hands_over(stage, inspection.default_parallelised)
+    if waits(cost, parts.cores) and not (parallel and stage.method == "prefetch"):
+        return "reading" if any(map(stage_graph.reads_by_itself, stage.with_inner())) else "waiting"
+    if stage.runs_python:
+        return "python"
+    if is_tiny(cost) and (cost.elements or 0) >= MANY_ELEMENTS:
+        return "handing-over"
+    return "filling" if stage.method == "shuffle" else "cpu"
+
+
+def words_of_cause(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) -> str:
+    """Return why a stage takes its time, as the end of a sentence on it."""
+    if stage.method == WORKERS_QUEUE:
+        workers = stage_graph.before(inspection, stage)
+        in_bytes = workers is not None and workers.arguments.get("use_multiprocessing") is True
+        return f"it hands the workers' batches over, one at a time{', from their processes as bytes' * in_bytes}"
+    behind = stage_graph.after(inspection, stage)
+    runs = behind if behind is not None and behind.method == WORKERS else stage  # the workers run it
+    alone = any(runs.arguments.get(name) == 1 for name in ("num_parallel_calls", "num_parallel_reads", "workers"))
+    alone = alone or stage_graph.has_one_input(inspection, stage)
+    parallel = stage_graph.hands_over(runs, inspection.default_parallelised) and not alone
+    many = "in several processes" if runs.arguments.get("use_multiprocessing") is True else "on several threads"
+    if stage_graph.parallel_by_default(runs, inspection.default_parallelised):
+        many += " by TensorFlow's default"
+    one_by_one = many if parallel else "one call at a time"
+    cost = inspection.cost(stage.id)
+    elements = f"{cost.elements:,.0f}" if cost is not None and cost.elements else "many"
+    busy = ", and all cores are busy" * parts.cores_limit
+    computes = f"computes{busy or f', {one_by_one}'}"
+    return {
+        "python": f"it runs Python, {one_by_one}",
+        "waiting": f"it {_waits(stage, cost, parts.cores)}, {one_by_one}",
+        "reading": f"it reads files, {'several at a time' if parallel else 'one after another'}",
+        "filling": "it moves the elements through its buffer",
+        "handing-over": f"it passes {elements} small elements on, one by one{busy}",
+        "cpu": f"it reads files and {computes}" if stage_graph.reads_files(stage) else f"it {computes}",
+    }[cause]
+
+
+def _waits(stage: Stage, cost: StageCost | None, cores: int) -> str:
+    part = None if cost is None else computing(cost, cores)
+    if part is not None and part >= _COMPUTES_LITTLE:
+        return f"mostly waits: it computes for {units.share(part)} of its time"
+    # Of Python it is not known for what.
+    files = "computes little and waits, as for files or a network"
+    return files if stage.runs_python else "neither computes nor reads files but waits"

@@ -70,11 +70,6 @@ def run_before(inspection: Inspection, stage: Stage, methods: Collection[str]) -
     return run
 
 
-def maps_before(inspection: Inspection, stage: Stage) -> list[Stage]:
-    """Return the unbroken run of maps right in front of a stage, upstream first."""
-    return run_before(inspection, stage, ("map",))
-
-
 def any_order(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a stage that runs in parallel gives what is ready first, because the user asked for it."""
     options = (one for one in reversed(inspection.stages) if one.method == "with_options")

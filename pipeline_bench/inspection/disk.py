@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from pipeline_bench import user_code
 from pipeline_bench.system.processes import io_bytes, open_files
-from pipeline_bench.tfdata import public_api
+from pipeline_bench.user_code.kept_results import noting_writes
 
 _PIECE_BYTES = 1 << 20
 _MOST_BYTES = 64 << 20
@@ -97,21 +97,13 @@ def writing_watched() -> Iterator[Callable[[int], bool]]:
     """
     opened: list[object] = []
 
-    def watched(plain: Any) -> Any:
-        def opens(file: Any, mode: str = "r", *given: Any, **options: Any) -> Any:
-            if not {*"wax+"}.isdisjoint(mode):
-                opened.append(file)
-            return plain(file, mode, *given, **options)
-
-        return opens
-
     def written_bytes() -> int:
         return _bytes_of_calls("wchar") or 0
 
     before = written_bytes()
     with (
-        public_api.patched(builtins, "open", watched(builtins.open)),
-        public_api.patched(io, "open", watched(io.open)),
+        user_code.patched(builtins, "open", noting_writes(builtins.open, opened.append)),
+        user_code.patched(io, "open", noting_writes(io.open, opened.append)),
     ):
         yield lambda calls: bool(opened) or written_bytes() - before > _PRINTED_BYTES * calls or any(_mapped_to_write())
 

@@ -67,7 +67,8 @@ def inspect(
         inspection = python_stages.with_function(inspection, GET_ITEM, doubles=True)
     if is_py_dataset:
         inspection = _with_draws(read, inspection, batch, alive)
-        again = _again(read.data, made.taken, max(_AGAIN_S, end_s - time.monotonic()), alive)
+        same = itertools.cycle(range(made.taken))
+        again = _taken(lambda: read.data[next(same)], max(_AGAIN_S, end_s - time.monotonic()), alive)
         inspection, rate, keeps = _of_later_epochs(read, inspection, made, again)
     of_first_epoch = keeps and rate is made.rate
     costs, calls = {GET_ITEM: rate}, 1
@@ -277,12 +278,6 @@ def _alone(take: Callable[[], Any], seconds: float, alive: Callable[[], None], m
     except (_EndError, StopIteration):
         return first, batch
     return _Taken(more.rate, first.taken + more.taken), batch
-
-
-def _again(data: Any, count: int, seconds: float, alive: Callable[[], None]) -> _Taken:
-    """Return how long the first batches of a PyDataset take, so many of them, once these have been made."""
-    numbers = itertools.cycle(range(count))
-    return _taken(lambda: data[next(numbers)], seconds, alive)
 
 
 def _taken(take: Callable[[], Any], seconds: float, alive: Callable[[], None], most: int | None = None) -> _Taken:

@@ -20,7 +20,7 @@ from pipeline_bench.inspection import disk, graph_lines
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
-from pipeline_bench.tfdata import describe, fingerprint, public_api, rebuild
+from pipeline_bench.tfdata import describe, fingerprint, rebuild
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements, endless
 from pipeline_bench.user_code import installed, memoize
@@ -80,10 +80,11 @@ def look_into(
         follow: where the Python runs.
         alone: has it run in one thread at a time.
     """
+    op_runner = sys.modules.get("tensorflow.python.pywrap_tfe"), "TFE_Py_FastPathExecute"
     with (
         _callers(sys.modules.get("PIL.Image"), "open") as opening,
-        _callers(sys.modules.get("tensorflow.python.pywrap_tfe"), "TFE_Py_FastPathExecute", _writes) as writing,
-        _callers(sys.modules.get("tensorflow.python.pywrap_tfe"), "TFE_Py_FastPathExecute", _computes) as eager,
+        _callers(*op_runner, lambda _, op, *given: op == "WriteFile") as writing,
+        _callers(*op_runner, lambda _, op, *given: not _OF_DATASETS.search(op)) as eager,
         disk.writing_watched() as has_written,
     ):
         lines = line_costs(take, seconds * _PROFILE_SHARE, _is_written, follow)
@@ -160,16 +161,8 @@ def _callers(
             lines[frame.f_code.co_filename, frame.f_lineno] += 1
         return plain(*given, **options)
 
-    with public_api.patched(module, name, called):
+    with user_code.patched(module, name, called):
         yield lines
-
-
-def _writes(context: object, op: str, *_: object) -> bool:
-    return op == "WriteFile"
-
-
-def _computes(context: object, op: str, *_: object) -> bool:
-    return not _OF_DATASETS.search(op)
 
 
 def of_tf_data(
@@ -299,7 +292,7 @@ def in_graphs(tracer: Tracer, tokens: Collection[bytes] = ()) -> Iterator[None]:
         finally:
             followed.release()
 
-    with public_api.patched(FuncRegistry, "__call__", call):
+    with user_code.patched(FuncRegistry, "__call__", call):
         yield
 
 
@@ -318,7 +311,7 @@ def one_at_a_time() -> Iterator[None]:
             if has_turn:
                 turn.release()
 
-    with public_api.patched(FuncRegistry, "__call__", call):
+    with user_code.patched(FuncRegistry, "__call__", call):
         yield
 
 

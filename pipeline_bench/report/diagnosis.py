@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipeline_bench.analysis.conclusion import conclude, was_interrupted
 from pipeline_bench.analysis.thresholds import FEWEST_STEPS
-from pipeline_bench.diagnosis import step_times, whole_steps
+from pipeline_bench.diagnosis import model_step, step_times
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CodeChange, Diagnosis, Limit, Outcome
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
@@ -128,7 +128,7 @@ def pace(session: Session, diagnosis: Diagnosis) -> str:
     if diagnosis.model is None or result is None or result.input_wait_share.value is None:
         return f"{takes}{_of_few(result)}"
     ceiling, wait = units.milliseconds(step_times.ceiling_ms(session)), units.share(result.input_wait_share.value)
-    most = "at most " * bool(whole_steps.part(diagnosis.inspection))
+    most = "at most " * bool(model_step.part(diagnosis.inspection))
     # A narrow screen cuts the end.
     return f"{takes}; input wait {most}{wait}, the model alone {ceiling}{_of_few(result)}"
 
@@ -142,7 +142,7 @@ def _of_few(result: Result | None) -> str:
 
 def _of_what(diagnosis: Diagnosis) -> str:
     if diagnosis.model is not None:
-        part = whole_steps.part(diagnosis.inspection)
+        part = model_step.part(diagnosis.inspection)
         return f"A call of {part}" if part else "A training step"
     return "A batch" if element_noun(diagnosis) == "batch" else "An element"
 
@@ -165,7 +165,7 @@ def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
         ]
     if result is None:
         return lines
-    part = whole_steps.part(diagnosis.inspection)
+    part = model_step.part(diagnosis.inspection)
     return [
         *lines,
         f"Input wait {'at most ' * bool(part)}{units.share(result.input_wait_share.value)}, "

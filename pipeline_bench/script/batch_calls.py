@@ -93,7 +93,7 @@ def _calls_more(body: list[ast.stmt], scope: Mapping[str, Any], line: int, depth
         call = found.call
         if line in range(call.lineno, (call.end_lineno or call.lineno) + 1):
             continue
-        if _is_training(call) and not found.at_times:
+        if getattr(call.func, "attr", "") in _TRAINS and not found.at_times:
             return True
         value, owner = held(call.func, scope)
         if _is_tf_function(value):
@@ -111,7 +111,7 @@ def _calls(body: Iterable[ast.stmt], line: int, at_times: bool = False) -> Itera
     """Yield the calls that statements make in each round in which it comes to a line of theirs, and those at times."""
     for statement in body:
         if isinstance(statement, ast.If):
-            taken = [each for each in (statement.body, statement.orelse) if each and _is_in(each, line)]
+            taken = [each for each in (statement.body, statement.orelse) if source_guards.spans(each, line)]
             is_periodic = not taken and any(isinstance(each, ast.Mod) for each in ast.walk(statement.test))
             for branch in taken or [statement.body] * is_periodic:
                 yield from _calls(branch, line, at_times or is_periodic)
@@ -131,14 +131,6 @@ def _calls_in(statement: ast.stmt, line: int, at_times: bool) -> Iterator[_Found
         yield from (_Found(node, at_times) for node in ast.walk(each) if isinstance(node, ast.Call))
     for statements in inner:
         yield from _calls(statements, line, at_times)
-
-
-def _is_in(statements: Sequence[ast.stmt], line: int) -> bool:
-    return statements[0].lineno <= line <= (statements[-1].end_lineno or line)
-
-
-def _is_training(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINS
 
 
 def held(node: ast.expr, scope: Mapping[str, Any]) -> tuple[Any, Any]:

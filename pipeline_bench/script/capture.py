@@ -209,16 +209,16 @@ class _Watch:
         }
         self._patch_fit(keras)
         for name, wrapped in made.items():
-            self._patches.enter_context(public_api.patched(keras.Model, name, wrapped(getattr(keras.Model, name))))
+            self._patches.enter_context(user_code.patched(keras.Model, name, wrapped(getattr(keras.Model, name))))
         for name in ("apply", "stateless_apply"):
             if hasattr(keras.optimizers.Optimizer, name):
                 plain = getattr(keras.optimizers.Optimizer, name)
                 wrapper = self.loops.training(plain)
-                self._patches.enter_context(public_api.patched(keras.optimizers.Optimizer, name, wrapper))
+                self._patches.enter_context(user_code.patched(keras.optimizers.Optimizer, name, wrapper))
 
     def _patch_autograd(self, autograd: Any) -> None:
         wrapper = self.loops.training_beside(autograd.backward)  # which a tensor's `backward` calls too
-        self._patches.enter_context(public_api.patched(autograd, "backward", wrapper))
+        self._patches.enter_context(user_code.patched(autograd, "backward", wrapper))
 
     def _patch_fit(self, keras: Any) -> None:
         keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either

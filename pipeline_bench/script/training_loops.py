@@ -131,7 +131,7 @@ class Loops:
         ]
         with ExitStack() as patches:
             for owner, name, wrapper in places:
-                patches.enter_context(public_api.patched(owner, name, wrapper(getattr(owner, name))))
+                patches.enter_context(user_code.patched(owner, name, wrapper(getattr(owner, name))))
             yield
 
     @contextmanager
@@ -201,8 +201,9 @@ class Loops:
                 if loop.count and loop.step is None:
                     loop.step = loop_step.of(self._outermost_call(), loop.element, loop.taken_in)
                     loop.eager = self._eager() if type(next(iter(arguments), None)).__name__ == "GradientTape" else None
-                if loop.count and not _is_short(loop.dataset):
-                    self._reach(loop)  # before its first step, which may take long
+                # Before its first step, which may take long; but a loop over `take(1)` may look at an example or two.
+                if loop.count and not 0 <= dataset_graph.count(loop.dataset) < _LOOP_ELEMENTS:
+                    self._reach(loop)
                 if loop.count and not loop.trains:
                     loop.trains = True
                     self._trained.append(loop)
@@ -381,11 +382,6 @@ def _by_iter(plain: Any) -> Any:
     import tensorflow as tf
 
     return functools.wraps(plain)(lambda dataset: iter(dataset) if tf.executing_eagerly() else plain(dataset))
-
-
-def _is_short(dataset: Any) -> bool:
-    """Return whether a loop over it may be one over an example or two, as over `take(1)`."""
-    return 0 <= dataset_graph.count(dataset) < _LOOP_ELEMENTS
 
 
 def _by_user() -> bool:

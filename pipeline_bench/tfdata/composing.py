@@ -16,7 +16,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
 from pipeline_bench.model.pipeline import Location, Stage
 from pipeline_bench.model.user_function import OnBatches, UserFunction
-from pipeline_bench.tfdata import dataflow, dataset_graph, describe, public_api
+from pipeline_bench.tfdata import dataflow, dataset_graph, describe
 from pipeline_bench.user_code import function_calls
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def parsing_batches(function: Callable[..., Any]) -> Callable[..., Any]:
                 raise PipelineBenchError("a map's function parses examples, and so does another one that it calls")
             return tf.io.parse_example(*given, **named)
 
-        with public_api.patched(tf.io, "parse_single_example", parse_example):
+        with user_code.patched(tf.io, "parse_single_example", parse_example):
             return function(*args)
 
     return parsing
@@ -236,7 +236,7 @@ def of_any_rank() -> Iterator[None]:
         finally:
             self._functional = built
 
-    with public_api.patched(keras.Sequential, "call", call):
+    with user_code.patched(keras.Sequential, "call", call):
         yield
 
 

@@ -134,30 +134,20 @@ def intercepted(handler: Handler) -> Iterator[None]:
     with ExitStack() as patches:
         for entry in listed.values():
             if entry.kind == "class":
-                patches.enter_context(patched(entry.owner, "__init__", _constructor(entry, entry.original, handler)))
+                patches.enter_context(
+                    user_code.patched(entry.owner, "__init__", _constructor(entry, entry.original, handler))
+                )
                 continue
             wrapper = _function(entry, handler)
             patches.enter_context(
-                patched(entry.owner, entry.method, staticmethod(wrapper) if entry.kind == "static" else wrapper)
+                user_code.patched(
+                    entry.owner, entry.method, staticmethod(wrapper) if entry.kind == "static" else wrapper
+                )
             )
         # The internal class shows as the public method, and is hidden within a call of that.
         constructor = _constructor(listed["map"], internal.__init__, handler)
-        patches.enter_context(patched(internal, "__init__", constructor))
+        patches.enter_context(user_code.patched(internal, "__init__", constructor))
         yield
-
-
-@contextmanager
-def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute of a class until the block ends; one that it inherits is then inherited again."""
-    before, is_own = inspect.getattr_static(owner, name), name in vars(owner)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if is_own:
-            setattr(owner, name, before)
-        else:
-            delattr(owner, name)
 
 
 def _function(entry: Entry, handler: Handler) -> Callable[..., Any]:

@@ -78,7 +78,7 @@ class Recording:
         owner = tf.distribute.Strategy.__mro__[1]  # where the methods are defined, for all strategies
         for name in _DISTRIBUTING:
             wrapper = self._distributing(getattr(owner, name))
-            self._patches.enter_context(public_api.patched(owner, name, wrapper))
+            self._patches.enter_context(user_code.patched(owner, name, wrapper))
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from pipeline_bench import user_code
 from pipeline_bench.model.calls import POOL
 from pipeline_bench.model.pipeline import Location
-from pipeline_bench.tfdata import public_api
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.user_code import source_guards
 
@@ -51,7 +50,7 @@ def recorded() -> Iterator[None]:
             super(owner, self).__setattr__(name, value)
 
         for each in (__init__, __setattr__):
-            patches.enter_context(public_api.patched(owner, each.__name__, each))
+            patches.enter_context(user_code.patched(owner, each.__name__, each))
 
     with ExitStack() as patches, after_import("keras", patch):
         yield

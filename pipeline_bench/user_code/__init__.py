@@ -10,6 +10,7 @@ import functools
 import inspect
 import itertools
 import linecache
+import pickle
 import random
 import re
 import sys
@@ -108,11 +109,23 @@ def functions_traced() -> Iterator[None]:
         tf.config.run_functions_eagerly(before)
 
 
+@contextmanager
+def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute of a class until the block ends; one that it inherits is then inherited again."""
+    before, is_own = inspect.getattr_static(owner, name), name in vars(owner)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if is_own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
+
+
 def runs_eagerly(model: Any) -> Eager | None:
     """Return why a Keras model on TensorFlow runs as eager code; None where it runs as a graph."""
-    if functions_run_eagerly():
-        return "functions"
-    return "model" if model.run_eagerly else None
+    return "functions" if functions_run_eagerly() else "model" if model.run_eagerly else None
 
 
 def is_converted(file: str) -> bool:
@@ -311,16 +324,7 @@ def python_random_states() -> tuple[Any, Any]:
     """Return the states of Python's and NumPy's random generators that all code shares, which can be compared."""
     import numpy as np
 
-    return random.getstate(), _plain(np.random.get_state(legacy=False))
-
-
-def _plain(state: Any) -> Any:
-    """Return a state of NumPy's as values that can be compared."""
-    import numpy as np
-
-    if isinstance(state, dict):
-        return {name: _plain(part) for name, part in state.items()}
-    return state.tobytes() if isinstance(state, np.ndarray) else state
+    return random.getstate(), pickle.dumps(np.random.get_state(legacy=False))
 
 
 def keep_imports() -> None:

@@ -59,19 +59,9 @@ class GeneratorCall:
 
     def again(self) -> GeneratorType[Any, Any, Any]:
         """Return a new generator with the same arguments: lists, dicts and small arrays as they were at first."""
-        given = {name: _snapshot(value) for name, value in self._arguments.items()}
-        positional: list[Any] = []
-        named: dict[str, Any] = {}
-        for name, parameter in inspect.signature(self._function, follow_wrapped=False).parameters.items():
-            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-                positional += given[name]
-            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                named |= given[name]
-            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-                named[name] = given[name]
-            else:
-                positional.append(given[name])
-        made: GeneratorType[Any, Any, Any] = self._function(*positional, **named)
+        bound = inspect.signature(self._function, follow_wrapped=False).bind_partial()
+        bound.arguments.update({name: _snapshot(value) for name, value in self._arguments.items()})
+        made: GeneratorType[Any, Any, Any] = self._function(*bound.args, **bound.kwargs)
         return made
 
 

@@ -9,12 +9,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
 
 from pipeline_bench import user_code
 from pipeline_bench.model.pipeline import Location
+from pipeline_bench.user_code import source_guards
 
 Line = tuple[str, int]
 """A file and a line in it."""
@@ -138,18 +139,11 @@ def pools_in_this_thread() -> Iterator[None]:
 
     of_threads = {"imap": _map_each, "imap_unordered": _map_each, "map": _map_to_list, "starmap": _starmap_to_list}
     replaced: dict[type, dict[str, Any]] = {ThreadPoolExecutor: {"map": _map_together}, ThreadPool: of_threads}
-    plain = [(pool, name, vars(pool).get(name)) for pool, methods in replaced.items() for name in methods]
-    for pool, methods in replaced.items():
-        for name, method in methods.items():
-            setattr(pool, name, method)
-    try:
+    with ExitStack() as patches:
+        for pool, methods in replaced.items():
+            for name, method in methods.items():
+                patches.enter_context(user_code.patched(pool, name, method))
         yield
-    finally:
-        for pool, name, method in plain:
-            if method is None:
-                delattr(pool, name)  # it inherits its own
-            else:
-                setattr(pool, name, method)
 
 
 def _map_together(pool: Any, function: Callable[..., Any], *given: Iterable[Any], **options: Any) -> Iterator[Any]:
@@ -222,11 +216,7 @@ def line_costs(
 
 def is_whole_function(place: Location) -> bool:
     """Return whether a function that begins in a line ends there, as most lambdas do; False if that is not known."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(place.file)))
-    except (SyntaxError, ValueError):
-        return False
-    functions = (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.Lambda))
+    functions = (each for each in source_guards.nodes(place.file) if isinstance(each, ast.FunctionDef | ast.Lambda))
     return any((each.lineno, each.end_lineno) == (place.line, place.line) for each in functions)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline_bench import user_code
 from pipeline_bench.model.calls import Gives, MemoizableCall
-from pipeline_bench.user_code import call_results, drawn_arguments, set_anew
+from pipeline_bench.user_code import call_results, kept_results, set_anew
 from pipeline_bench.user_code.function_calls import Maker, calls_in, compiled_with, functions_of, runs_through
 from pipeline_bench.user_code.kept_results import Memo, writing_refused
 from pipeline_bench.user_code.set_anew import is_key
@@ -132,7 +132,7 @@ class _Search:
         through = [each for each in runs_through(lines, functions) if not any(_cross(each, run) for run in promising)]
         if through and not (promising and self.is_over):
             promising = self._timed([*promising, *through]) or promising
-        differ = drawn_arguments.in_the_same_batch if again else drawn_arguments.by_later_draws
+        differ = kept_results.in_the_same_batch if again else kept_results.by_later_draws
         self._drawn = differ(promising, again or taker, self._end_s, alive) if promising else {}
         self.promising = sorted(promising, key=self._seldom_again)
         self.known: dict[MemoizableCall, MemoizableCall] = {}

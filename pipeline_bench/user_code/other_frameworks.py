@@ -124,12 +124,8 @@ def _is_foreign(name: str, owners: Mapping[str, Sequence[str]], finds_more: bool
     if spec.origin is None or user_code.origin(spec.origin) == "user":
         return False
     found = [metadata.distribution(each) for each in owners.get(name, ())]
-    return bool(found) and not any(_is_own(each) or _needs_tensorflow(each) for each in found)
-
-
-def _is_own(distribution: metadata.Distribution) -> bool:
-    """Return whether a package was installed from a folder or a repository, as one's own (PEP 610)."""
-    return distribution.read_text("direct_url.json") is not None
+    own = [each for each in found if each.read_text("direct_url.json") is not None]  # from a folder, by PEP 610
+    return bool(found) and not own and not any(map(_needs_tensorflow, found))
 
 
 def _needs_tensorflow(distribution: metadata.Distribution) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePath
 from types import FunctionType, ModuleType
-from typing import Any, TypeGuard
+from typing import Any
 
 from pipeline_bench import user_code
 from pipeline_bench.user_code import source_guards
@@ -135,7 +135,8 @@ def sets_truths(file: str) -> bool:
     That sets an attribute which some code reads, or what a function has of the module, to what is true or false.
     """
     every = [source_guards.nodes(each) for each in (file, *_beside(file))]
-    read = {each.attr for nodes in every for each in nodes if _is_read(each)}
+    attributes = (each for nodes in every for each in nodes if isinstance(each, ast.Attribute))
+    read = {each.attr for each in attributes if isinstance(each.ctx, ast.Load)}
     for nodes in every:
         own = _of_objects_in_init(nodes)
         shared = {name for each in nodes if isinstance(each, ast.Global) for name in each.names}
@@ -145,15 +146,11 @@ def sets_truths(file: str) -> bool:
                     ast.Assign(targets=targets, value=ast.Constant(value=bool()))
                     | ast.Assign(targets=targets, value=ast.Compare() | ast.UnaryOp(op=ast.Not()))
                 ):
-                    attributes = [to for to in targets if isinstance(to, ast.Attribute) and id(to) not in own]
+                    set_to = [to for to in targets if isinstance(to, ast.Attribute) and id(to) not in own]
                     names = (to.id for to in targets if isinstance(to, ast.Name))
-                    if not read.isdisjoint(to.attr for to in attributes) or not shared.isdisjoint(names):
+                    if not read.isdisjoint(to.attr for to in set_to) or not shared.isdisjoint(names):
                         return True
     return False
-
-
-def _is_read(node: ast.AST) -> TypeGuard[ast.Attribute]:
-    return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
 
 
 def is_set_anew(text: str, file: str) -> bool:

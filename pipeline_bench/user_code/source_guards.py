@@ -47,14 +47,11 @@ def is_conditional(file: str, loop_line: int, line: int) -> bool:
     if loop is None:
         return False
     changing = _stored([loop])
-    for node in nodes(file):
-        if not isinstance(node, ast.If | ast.ExceptHandler) or node.lineno <= loop_line:
-            continue
-        if isinstance(node, ast.ExceptHandler) and _spans([node], line):
-            return True
-        if isinstance(node, ast.If) and _in_branch(node, line) and changing & _mentioned([node.test]):
-            return True
-    return False
+    behind = [each for each in nodes(file) if getattr(each, "lineno", 0) > loop_line]
+    deciding = [each for each in behind if isinstance(each, ast.If) and changing & _mentioned([each.test])]
+    parts: list[Sequence[Any]] = [[each] for each in behind if isinstance(each, ast.ExceptHandler)]
+    parts += [part for each in deciding for part in (each.body, each.orelse)]
+    return any(spans(part, line) for part in parts)
 
 
 def most_taken(loop: ast.For, known: Mapping[str, Any]) -> Iterator[int]:
@@ -259,12 +256,12 @@ def _is_kept(file: str, name: str, first_line: int, line: int) -> bool:
 
 def _keeps(node: Any, line: int, shared: set[str], function: Any) -> bool:
     """Return whether a statement of a function has a line run only where nothing was kept by an earlier call."""
-    if isinstance(node, ast.If) and _spans(node.body, line):
+    if isinstance(node, ast.If) and spans(node.body, line):
         return _leads_to_keeping([node.test], node.body, shared)
     after = [each for each in function.body if each.lineno > (node.end_lineno or 0)] if hasattr(node, "lineno") else []
     if isinstance(node, ast.If) and (node.end_lineno or 0) < line and _returns(node.body):
         return _leads_to_keeping([node.test], after, shared)
-    if isinstance(node, ast.Try) and _returns(node.body) and not _spans(node.body, line) and node.lineno < line:
+    if isinstance(node, ast.Try) and _returns(node.body) and not spans(node.body, line) and node.lineno < line:
         return _leads_to_keeping(node.body, [*node.handlers, *after], shared)
     return False
 
@@ -306,11 +303,8 @@ def _returns(body: list[Any]) -> bool:
     return any(isinstance(node, ast.Return) for node in _walk(body))
 
 
-def _in_branch(node: Any, line: int) -> bool:
-    return _spans(node.body, line) or _spans(node.orelse, line)
-
-
-def _spans(nodes: list[Any], line: int) -> bool:
+def spans(nodes: Sequence[Any], line: int) -> bool:
+    """Return whether a line is one of some nodes, from the first to the last."""
     return bool(nodes) and nodes[0].lineno <= line <= (nodes[-1].end_lineno or 0)
 
 
@@ -330,7 +324,7 @@ def function_of(file: str, name: str, first_line: int) -> Any:
 @functools.lru_cache(maxsize=256)
 def is_result_dropped(file: str, line: int, method: str) -> bool:
     """Return whether a statement with that line is a call of that method alone, whose result nothing takes."""
-    statements = (each for each in nodes(file) if isinstance(each, ast.Expr) and _spans([each], line))
+    statements = (each for each in nodes(file) if isinstance(each, ast.Expr) and spans([each], line))
     calls = (each.value for each in statements if isinstance(each.value, ast.Call))
     return any(isinstance(call.func, ast.Attribute) and call.func.attr == method for call in calls)
 

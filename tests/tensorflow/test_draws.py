@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf  # noqa: TID253
 
-from pipeline_bench.inspection import draws
+from pipeline_bench.inspection import pipeline_stages
 from pipeline_bench.model.pipeline import Inspection
 from tests.tensorflow.recorded import recipe_of
 from tests.unit.diagnosis.simulated import cost, inspection
@@ -30,7 +30,9 @@ def told(make: Callable[[], Any], folder: Path, each_ms: float = 0.1, seconds: f
     recipe = recipe_of(make)
     costs = tuple(cost(stage.id, each_ms) for stage in recipe.stages)
     signs: list[int] = []
-    found = draws.with_draws(recipe, inspection(recipe.stages, costs), folder, seconds, lambda: signs.append(1))
+    found = pipeline_stages.with_draws(
+        recipe, inspection(recipe.stages, costs), folder, seconds, lambda: signs.append(1)
+    )
     assert signs or all(each.function is None or each.function.draws_in_python is None for each in found.stages)
     return found
 

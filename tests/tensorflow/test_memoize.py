@@ -26,7 +26,7 @@ from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.tfdata import keras_input
 from pipeline_bench.tfdata.keras_input import GET_ITEM, KerasInput
-from pipeline_bench.user_code import drawn_arguments, function_calls, kept_results, line_profile, memoize
+from pipeline_bench.user_code import function_calls, kept_results, line_profile, memoize
 from tests.tensorflow import recorded
 from tests.unit.diagnosis.simulated import cost, function, inspection, stage
 
@@ -235,7 +235,7 @@ def only_sleep_counts() -> Iterator[None]:
         perf_counter_ns=lambda: round(slept_s[0] * 1e9), monotonic=lambda: slept_s[0] + next(looks) * 1e-3
     )
     with pytest.MonkeyPatch.context() as patch:
-        for each in (memoize, drawn_arguments):
+        for each in (memoize, kept_results):
             patch.setattr(each, "time", clock)
         patch.setattr(time, "sleep", lambda seconds: slept_s.append(slept_s.pop() + seconds))
         yield
@@ -1468,7 +1468,7 @@ def draws():
 def test_whether_arguments_are_drawn_is_known_of_two_calls_from_the_same_first_one_on(
     one: list[int], other: list[int], drawn: bool | None
 ) -> None:
-    assert drawn_arguments._differ([(each,) for each in one], [(each,) for each in other]) is drawn
+    assert kept_results._differ([(each,) for each in one], [(each,) for each in other]) is drawn
 
 
 def test_what_fails_where_it_is_made_again_is_not_known_to_be_drawn(tmp_path: Path) -> None:
@@ -1478,7 +1478,7 @@ def test_what_fails_where_it_is_made_again_is_not_known_to_be_drawn(tmp_path: Pa
     def fails() -> Any:
         raise ValueError
 
-    for look in (drawn_arguments.in_the_same_batch, drawn_arguments.by_later_draws):
+    for look in (kept_results.in_the_same_batch, kept_results.by_later_draws):
         assert look([call], fails, 0.0, lambda: None) == {call: None}
 
 

@@ -187,11 +187,11 @@ def could_save(stages: Collection[int], parts: Segments, as_written_ms: float | 
 
 def _part(fix: Fix, share: float | None) -> float | None:
     """Return the part of its stages' share that a fix is of: all of it, but where it is of calls in one."""
-    calls = _memoized(fix)
+    calls = memoized(fix)
     return share if share is None or not calls else share * min(1.0, sum(call.share for call in calls))
 
 
-def _memoized(fix: Fix) -> list[MemoizableCall]:
+def memoized(fix: Fix) -> list[MemoizableCall]:
     """Return the calls whose results a fix keeps."""
     return [edit.call for edit in fix.edits if isinstance(edit, Memoize)]
 
@@ -217,7 +217,7 @@ def _hopeless(kind: FixKind, fix: Fix, inspection: Inspection, context: Context,
     share = _part(fix, could_save(fix.stages, parts, context.as_written_ms))
     keeps_names = bool(fix.kept_stages) and all(inspection.stage(each).method in HAND_OVER for each in fix.stages)
     if (keeps_names or _is_explained(parts, context)) and share is not None and share < WORTH_A_TRY:
-        named = [f"`{call.text}`" for call in _memoized(fix)] or [
+        named = [f"`{call.text}`" for call in memoized(fix)] or [
             short(inspection.stage(number)) for number in fix.stages
         ]
         took = f"{', '.join(named[:3])} {'takes' if len(named) == 1 else 'take'}"

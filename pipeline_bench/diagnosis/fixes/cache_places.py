@@ -111,7 +111,7 @@ class BatchedSamples(NamedTuple):
 
         Samples of open sizes that were batched have one shape nevertheless, such as pictures from files of one size.
         """
-        return _has_open_rows(stage) and not _has_open_rows(self.batch)
+        return has_open_rows(stage) and not has_open_rows(self.batch)
 
 
 def run_of(inspection: Inspection, last: Stage | None = None) -> list[Stage]:
@@ -239,7 +239,7 @@ def _varies(stage: Stage) -> bool:
     return stage.anew or (stage.method != "shuffle" and stage.is_random)
 
 
-def _has_open_rows(batches: Stage) -> bool:
+def has_open_rows(batches: Stage) -> bool:
     """Return whether a size, or how many sizes there are, is open of the rows of dense batches, beside their number."""
     parts = [] if batches.element is None else batches.element.tensors()
     return any(each.kind == "tensor" and (each.shape is None or None in each.shape[1:]) for each in parts)

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Collection, Iterable, Sequence
 
 from pipeline_bench.diagnosis import stage_graph
-from pipeline_bench.diagnosis.fixes import Context, short
+from pipeline_bench.diagnosis.fixes import Context, memoized, short
 from pipeline_bench.model.calls import TAKE_ANY, MemoizableCall
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, Remove
-from pipeline_bench.model.function_edits import DivideMap, Memoize
+from pipeline_bench.model.function_edits import DivideMap
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 
@@ -176,8 +176,9 @@ def priced(fix: Fix, inspection: Inspection, elements: int, parts: Sequence[Fix]
         elements: that the trial kept.
         parts: the fixes that it combines, whose other caveats stay.
     """
-    if any(isinstance(edit, Memoize) for edit in fix.edits):
-        caveats = (_price_of_results_of(each, elements) or each.because for each in parts or (fix,))
+    if memoized(fix):
+        calls = ((each, memoized(each)) for each in parts or (fix,))
+        caveats = (price_of_results(own, elements) if own else each.because for each, own in calls)
         return fix.model_copy(update={"because": "; ".join(filter(None, caveats))})
     inserted = [edit for edit in fix.edits if isinstance(edit, InsertAfter) and edit.method == "cache"]
     if fix.kind not in ("cache", "cache_within_map") or not len(fix.kept_stages) == 1 == len(inserted):
@@ -210,12 +211,6 @@ def _passed(inspection: Inspection, fix: Fix, stage: Stage) -> list[Stage]:
     run = reversed(stage_graph.trunk(inspection, stage))
     rest = itertools.dropwhile(lambda each: each.id not in others | after, run)
     return [each for each in rest if each.method in MIXING and each.id not in after]
-
-
-def _price_of_results_of(fix: Fix, batches: int) -> str:
-    """Return what a fix takes that keeps the results of calls; "" of another one."""
-    calls = [each.call for each in fix.edits if isinstance(each, Memoize)]
-    return price_of_results(calls, batches) if calls else ""
 
 
 def of_fixed_part(stage: Stage) -> str:

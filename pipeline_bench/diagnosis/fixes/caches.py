@@ -84,7 +84,9 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
             moves = [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
             yield _cached(inspection, context, moved[-1], [*out, *moves], passed)
     last = cache_places.mapped_between_shuffles(run[len(fixed) :])
-    if last is not None and not any(last in way.moved and _is_free(way) for way in movable):
+    # None can move in the user's file where one call, as a reader of Keras', makes one with the shuffle in front of it.
+    free = (way.moved for way in movable if all(each.place != way.passed[0].place for each in way.moved))
+    if last is not None and not any(last in moved for moved in free):
         yield _cached(inspection, context, last, out).model_copy(update={"reorders": True})
 
 
@@ -206,14 +208,6 @@ def _has_own(inspection: Inspection, but: Sequence[Stage] = ()) -> bool:
     """Return whether the pipeline as written keeps elements of its own beside those of some stages: one may be full."""
     known = (*but, *never_full_caches(inspection))
     return any(each.method in KEEPING and each not in known for each in inspection.stages)
-
-
-def _is_free(way: Movable) -> bool:
-    """Return whether stages can move in the user's file: one call makes none of them with the shuffle in front.
-
-    A reader of Keras' makes both.
-    """
-    return all(each.place != way.passed[0].place for each in way.moved)
 
 
 def _spares_no_more(inspection: Inspection, context: Context, before: Sequence[Stage], moved: Sequence[Stage]) -> bool:
@@ -369,7 +363,8 @@ def _has_room(inspection: Inspection, context: Context, passed: Sequence[Stage],
 
 def _gives_another_order(inspection: Inspection, stage: Stage, way: Movable) -> bool:
     """Return whether a cache behind a stage may change the order of the samples, once all has moved as `way` says."""
-    above, behind = stage_graph.upstream(inspection, stage), (*_behind(inspection, stage), *way.passed)
+    above, trunk = stage_graph.upstream(inspection, stage), stage_graph.trunk(inspection)
+    behind = (*itertools.takewhile(lambda each: each is not stage, trunk), *way.passed)
     # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
     begins_early = any(each.method == "interleave" for each in way.moved)
     return begins_early or way.mixes_otherwise or _keeps_one_order(inspection, above, behind)
@@ -381,8 +376,3 @@ def _keeps_one_order(inspection: Inspection, above: Sequence[Stage], behind: Ite
     settled = stage_graph.settled(inspection, above)
     anew = [each for each in above if each.id not in settled]
     return any(stage_graph.shuffles_files(above, stage) for stage in anew) and not again
-
-
-def _behind(inspection: Inspection, stage: Stage) -> list[Stage]:
-    """Return the stages of the trunk behind one of them."""
-    return list(itertools.takewhile(lambda each: each is not stage, stage_graph.trunk(inspection)))

@@ -40,7 +40,7 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """
     for batch in (stage for stage in inspection.stages if stage.method in BATCH_AS_IS):
         passed = stage_graph.run_before(inspection, batch, TAKE_ANY)
-        run = stage_graph.maps_before(inspection, passed[0] if passed else batch)
+        run = stage_graph.run_before(inspection, passed[0] if passed else batch, ("map",))
         while run and _on_batches(run) is None:
             run = run[1:]
         for first in dict.fromkeys(stage.id for stage in (*run[:1], *run[-1:])):
@@ -125,7 +125,7 @@ def _mixed(samples: _SamplePath) -> str:
 def _samples(inspection: Inspection) -> Iterator[_SamplePath]:
     for batch in (stage for stage in inspection.stages if stage.method == "batch"):
         passed = stage_graph.run_before(inspection, batch, TAKE_ANY)
-        maps = stage_graph.maps_before(inspection, passed[0] if passed else batch)
+        maps = stage_graph.run_before(inspection, passed[0] if passed else batch, ("map",))
         yield _SamplePath(stage_graph.run_before(inspection, maps[0], TAKE_ANY) if maps else [], maps, passed, batch)
 
 
@@ -216,7 +216,7 @@ def fuse(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def shard_first(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Take this worker's share of the elements before maps work on those of all workers."""
     for shard in inspection.stages:
-        run = stage_graph.maps_before(inspection, shard) if shard.method == "shard" else []
+        run = stage_graph.run_before(inspection, shard, ("map",)) if shard.method == "shard" else []
         if run:
             yield fix(
                 f"shard before {run[0].label}",
@@ -246,7 +246,7 @@ def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _shuffles(inspection: Inspection) -> Iterator[Fix]:
     """Move shuffles in front of maps: the same seed gives the same order, and the buffer holds smaller elements."""
     for shuffle in inspection.stages:
-        run = stage_graph.maps_before(inspection, shuffle) if shuffle.method == "shuffle" else []
+        run = stage_graph.run_before(inspection, shuffle, ("map",)) if shuffle.method == "shuffle" else []
         growth = _growth(inspection, run[0], shuffle) if run else None
         if run and (growth is None or growth >= 1):
             yield fix(
@@ -261,7 +261,7 @@ def _shuffles(inspection: Inspection) -> Iterator[Fix]:
 
 def _filters(inspection: Inspection) -> Iterator[Fix]:
     for stage in inspection.stages:
-        run = stage_graph.maps_before(inspection, stage) if stage.method == "filter" else []
+        run = stage_graph.run_before(inspection, stage, ("map",)) if stage.method == "filter" else []
         for first in run[-1:] + (run[:1] if len(run) > 1 else []):
             part = run[run.index(first) :]
             if not _takes_alike(inspection, first, stage):

@@ -30,7 +30,9 @@ def spelled(file: SourceFile, call: cst.Call, text: str) -> str:
     Raises:
         CannotPatchError: it has no name for it.
     """
-    return text.replace("tf.data.", _tensorflow_data(file, call)) if "tf.data." in text else text
+    if "tf.data." not in text:
+        return text
+    return text.replace("tf.data.", next(_imported_data(file, call), None) or f"{_as_tf(file, call)}data.")
 
 
 def unconditional(file: SourceFile) -> list[cst.Import | cst.ImportFrom]:
@@ -69,10 +71,6 @@ def require(file: SourceFile, module: str, node: cst.CSTNode) -> None:
         if imports and file.start(imports[0]) > top:
             raise CannotPatchError("the file has no import in front of that")
         add(file, f"import {module}")
-
-
-def _tensorflow_data(file: SourceFile, call: cst.Call) -> str:
-    return next(_imported_data(file, call), None) or f"{_as_tf(file, call)}data."
 
 
 def _as_tf(file: SourceFile, call: cst.Call) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import libcst as cst
 
 from pipeline_bench.diagnosis.patching import imports
+from pipeline_bench.diagnosis.patching.bindings import stored_and_used
 from pipeline_bench.diagnosis.patching.source_file import SourceFile, called_name, expression
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.text import free_name
@@ -72,7 +73,7 @@ def memoize(file: SourceFile, nodes: Sequence[Any], made: MemoizableCall, decora
     top = file.around(last)[-2]
     imports.require(file, decorator.partition(".")[0], last)
     arguments = tuple(dict.fromkeys((*made.arguments, *(f"{made.owner}.{each}" for each in made.owner_reads))))
-    named = _parameters(arguments, _variables_beside(nodes, arguments))
+    named = _parameters(arguments, _variables_beside(file, nodes, arguments))
     of_class = next((each.name.value for each in file.around(last) if isinstance(each, cst.ClassDef)), "")
     renamed = [each.visit(_Renamed(named)).visit(_Public(of_class)) for each in nodes]
     may_be_none = made.gives in _WITH_COPY and (_reads_pictures(nodes) or _asks_for_none(file))
@@ -178,17 +179,10 @@ def _is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _variables_beside(nodes: Sequence[Any], arguments: Sequence[str]) -> set[str]:
+def _variables_beside(file: SourceFile, nodes: Sequence[Any], arguments: Sequence[str]) -> set[str]:
     """Return the names of the variables that remain where parameters replace the expressions of the arguments."""
-    return _names([each.visit(_Renamed(dict.fromkeys(arguments, "_"))) for each in nodes])
-
-
-def _names(nodes: Iterable[Any]) -> set[str]:
-    """Return the names of the variables in nodes."""
-    found = _Variables()
-    for each in nodes:
-        each.visit(found)
-    return found.names
+    beside = (each.visit(_Renamed(dict.fromkeys(arguments, "_"))) for each in nodes)
+    return {name for each in beside for name in stored_and_used(file, each)[1]}
 
 
 def _parameters(arguments: Sequence[str], taken: AbstractSet[str]) -> dict[str, str]:
@@ -201,21 +195,6 @@ def _parameters(arguments: Sequence[str], taken: AbstractSet[str]) -> dict[str, 
         wanted = last if last.isidentifier() and last not in dir(builtins) else "item"
         named[text] = free_name(wanted, {*taken, *named.values()}, "_")
     return {text: named[text] for text in arguments}
-
-
-class _Variables(cst.CSTVisitor):
-    """Collects the names of variables, without those of attributes and of keyword arguments."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, cst.Attribute | cst.Arg):
-            node.value.visit(self)
-            return False
-        if isinstance(node, cst.Name):
-            self.names.add(node.value)
-        return True
 
 
 class _Public(cst.CSTTransformer):

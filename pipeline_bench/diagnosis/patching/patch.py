@@ -16,28 +16,18 @@ from pipeline_bench.diagnosis.patching import (
     branches,
     definitions,
     imports,
-    kept_samples,
-    library_calls,
     memoize,
-    py_datasets,
-    same_calls,
-    slices,
+    single_edits,
     source_writer,
     statements,
+    words,
 )
-from pipeline_bench.diagnosis.patching.source_file import (
-    Chain,
-    Link,
-    SourceFile,
-    called_name,
-    expression,
-    new_call,
-)
+from pipeline_bench.diagnosis.patching.source_file import Chain, Link, SourceFile, called_name, expression, new_call
 from pipeline_bench.diagnosis.patching.stage_calls import APPLY, StageCalls, argument_of, check_divided
 from pipeline_bench.model.calls import PARAMETERS, CannotPatchError, MemoizableCall
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, KeepSamples, PrefetchToDevice, SetOptions
-from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.tfdata import function_halves, map_functions
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
@@ -64,14 +54,11 @@ def change(
         names: of each file the folder that its patch starts from, and its path from there; by default
             its name alone.
     """
-    stages = _every_stage(inspection)
     of_files = [_OF_CACHE_FILES] * any(edit.keeps_files for edit in fix.edits)
     edits = _in_order(fix.edits)
     patch = Patch(source_texts, inspection, names or {}, edits)
-    edit, changed = edits[-1], dict.fromkeys(number for each in edits for number, _ in each.claims())
-    alike = same_calls.places(
-        patch.stage_calls.calls, stages, (number for number in changed if isinstance(number, int))
-    )
+    changed = dict.fromkeys(number for each in edits for number, _ in each.claims() if isinstance(number, int))
+    edit, alike = edits[-1], words.same_calls(patch.stage_calls.calls, patch.stages, changed)
     try:
         for edit in patch.edits:
             if isinstance(edit, KeepSamples):
@@ -80,16 +67,11 @@ def change(
             edit.write(patch)
         diff = patch.diff()
     except CannotPatchError as reason:
-        behind, left = library_calls.rewritten(patch.stage_calls.maker, stages, edits)
-        words = [*behind, *(each.words(stages, str(reason) if each is edit else "") for each in left)]
-        return CodeChange(text=" ".join(dict.fromkeys([*words, *of_files])), alike=alike)
+        behind, left = words.rewritten(patch.stage_calls.maker, patch.stages, edits)
+        said = [*behind, *(each.words(patch.stages, str(reason) if each is edit else "") for each in left)]
+        return CodeChange(text=" ".join(dict.fromkeys([*said, *of_files])), alike=alike)
     root = patch.roots.pop() if len(patch.roots) == 1 else None
     return CodeChange(diff=diff or None, root=root, text=" ".join(of_files), alike=alike)
-
-
-def _every_stage(inspection: Inspection) -> dict[int, Stage]:
-    """Return the stages by id, with those that they build for each element."""
-    return {each.id: each for stage in inspection.stages for each in stage.with_inner()}
 
 
 def _in_order(edits: tuple[Edit, ...]) -> list[Edit]:
@@ -120,7 +102,7 @@ class Patch:
         self.names = names
         self.roots: set[str | None] = set()
         self.sink = inspection.sink
-        self.stages = _every_stage(inspection)
+        self.stages = {each.id: each for stage in inspection.stages for each in stage.with_inner()}
         self.stage_calls = StageCalls(texts, self.stages, edits, self.sink)
         self.edits = self.stage_calls.once(edits)
         self.kept_arguments: dict[str, str] = {}
@@ -142,15 +124,15 @@ class Patch:
         return "".join(parts)
 
     def check_samples(self, inspection: Inspection, edit: KeepSamples) -> dict[str, str]:
-        """Check that samples can be kept before anything is written, and return `kept_samples.arguments`."""
-        return kept_samples.arguments(inspection, self.stage_calls, self._chains, self.edits, edit)
+        """Check that samples can be kept before anything is written, and return `single_edits.kept_arguments`."""
+        return single_edits.kept_arguments(inspection, self.stage_calls, self._chains, self.edits, edit)
 
     def set_argument(self, number: int, argument: str, text: str) -> None:
         """Give a stage's call a value for an argument, in place of the one that it has."""
         file, call = self.stage_calls.of(number)
         value = expression(imports.spelled(file, call, text))
-        if py_datasets.takes_attributes_alone(self.stages, number, call):
-            py_datasets.set_attribute(file, call, argument, text)
+        if single_edits.takes_attributes_alone(self.stages, number, call):
+            single_edits.set_attribute(file, call, argument, text)
             return
         old = argument_of(call, argument)
         if old is not None:
@@ -274,7 +256,7 @@ class Patch:
 
     def decorate(self, number: int, workers: int, decorator: str) -> None:
         """Put a decorator, of a module of Python's, on the method of a PyDataset that is a stage."""
-        py_datasets.decorate(self.stage_calls, self.stages[number], self.stages[workers], decorator)
+        single_edits.decorate(self.stage_calls, self.stages[number], self.stages[workers], decorator)
 
     def memoize(self, made: MemoizableCall, decorator: str) -> None:
         """Have a function under a decorator, of a module of Python's, make a call in the user's Python."""
@@ -299,7 +281,7 @@ class Patch:
         if given is None or given.keyword is not None or not isinstance(call.func, cst.Attribute):
             raise CannotPatchError("what it cuts into slices was not found")
         rows = file.free_name("rows", "row_numbers")
-        count, made = slices.gather(file, call, given.value, self.stages[source].element, rows)
+        count, made = single_edits.gather(file, call, given.value, self.stages[source].element, rows)
         self.insert_after(batch, f".map(lambda {rows}: {made})")
         file.renamed[call] = "range"
         file.values[given] = expression(count)
@@ -320,7 +302,7 @@ class Patch:
         rows = (
             f"{start}[..., {tensorflow}newaxis] + {stride}{tensorflow}range({texts['size']}, dtype={tensorflow}int64)"
         )
-        count, made = slices.gather(file, call, given.value, self.stages[source].element, rows)
+        count, made = single_edits.gather(file, call, given.value, self.stages[source].element, rows)
         shift = texts["size"] if self.stages[window].arguments.get("shift") is None else texts["shift"]
         end = f"{count} - {sizes['size']} + 1" if not stride else f"{count} - {stride}({texts['size']} - 1)"
         self._link(flat_map)

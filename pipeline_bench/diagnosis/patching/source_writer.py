@@ -115,7 +115,8 @@ class _Writer(cst.CSTTransformer):
         if original in self.file.ahead:
             return cst.FlattenSentinel([*_definitions(original, self.file.ahead[original]), updated])
         before, after = (
-            _statements(lines.get(original, ())) for lines in (self.file.lines_before, self.file.lines_after)
+            [cst.parse_statement(text) for text in lines.get(original, ())]
+            for lines in (self.file.lines_before, self.file.lines_after)
         )
         if before:
             before[0] = before[0].with_changes(leading_lines=updated.leading_lines)
@@ -211,10 +212,6 @@ class _Writer(cst.CSTTransformer):
         if isinstance(arg.value, cst.Tuple):  # whose brackets are its own
             return value
         return value.with_changes(lpar=arg.value.lpar, rpar=arg.value.rpar)
-
-
-def _statements(texts: Sequence[str]) -> list[cst.SimpleStatementLine | cst.BaseCompoundStatement]:
-    return [cst.parse_statement(text) for text in texts]
 
 
 def _definitions(beside: Any, texts: Sequence[str]) -> list[cst.BaseCompoundStatement]:

@@ -123,11 +123,9 @@ class StageCalls:
             raise CannotPatchError(f"a library's function, called in line {place.line}, makes {stage.label}")
         if not all(_suits_another(edit, stage, is_sink=stage.id == self._sink) for edit in self._edits):
             raise CannotPatchError(f"the call of {stage.label} {_NOT_TRIED}")
-        if place.end_line is not None and place.end_column is not None:
-            end = file.at(place.end_line, place.end_column)
-            calls = [call for call in calls if file.end(call) == end]
-        else:
-            calls = [call for call in calls if place.line in file.lines(call)]
+        ending = _ending(file, place)
+        has_columns = place.end_line is not None and place.end_column is not None
+        calls = [call for call in calls if (call in ending if has_columns else place.line in file.lines(call))]
         if len(calls) != 1:
             raise CannotPatchError(f"the call of {stage.label} was not found in line {place.line}")
         return file, calls[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.script import loop_arguments
+from pipeline_bench.script import loop_step
 from pipeline_bench.user_code import source_loops
 
 HEAD = """\
@@ -97,7 +97,7 @@ def test_an_argument_is_of_no_batch_that_is_there_before_the_loop_or_made_of_num
     found = []
 
     def step(*arguments: Any, **named: Any) -> int:
-        found.append(loop_arguments.of_no_batch(sys._getframe(1), len(arguments), [*named]))
+        found.append(loop_step.of_no_batch(sys._getframe(1), len(arguments), [*named]))
         return 1
 
     script = tmp_path / "train.py"
@@ -163,7 +163,7 @@ def test_a_flag_is_what_it_is_in_most_rounds_of_the_loop_where_the_text_tells(
         taken_in = [each for each in source_loops.around(body=False) if each.file == str(script)]
         if "for k in" in loop:
             taken_in = taken_in[1:]  # the batches are taken in the outer one
-        found.append(loop_arguments.in_most_rounds(frame, arguments, named, taken_in))
+        found.append(loop_step.in_most_rounds(frame, arguments, named, taken_in))
         raise ReachedError
 
     names = {"step": step, "xs": ["x", "y"], "bar": iter, "own": Trainer()}

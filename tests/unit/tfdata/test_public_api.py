@@ -9,7 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from pipeline_bench.tfdata.public_api import after_import, patched
+from pipeline_bench.tfdata.public_api import after_import
+from pipeline_bench.user_code import patched
 
 
 def test_two_that_wait_for_the_same_module_are_both_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
