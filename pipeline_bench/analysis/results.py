@@ -8,7 +8,7 @@ comes in bursts is invisible to a median; `step_ms` shows the median and the per
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,8 +56,9 @@ def summarise(
         open_ended: rounds are added until a goal is reached or a budget is spent, so that no trial is missing.
     """
     found = measured.of(scenario, trials, cores)
+    scatter = _usual_scatter(scenario, found)
     results = tuple(
-        _result(scenario, variant, trials, found, cores, known, 0 if open_ended else variant.run.repeats)
+        _result(scenario, variant, trials, found, cores, known, 0 if open_ended else variant.run.repeats, scatter)
         for variant in scenario.variants
     )
     return speedups.against_fastest(scenario, speedups.unless_unequal(scenario, results), found)
@@ -71,6 +72,7 @@ def _result(
     cores: int,
     known: Sequence[Window],
     planned: int,
+    scatter: Mapping[Figure, float],
 ) -> Result:
     runs = _by_round(found, variant)
     status, reason = _status(planned, [t for t in trials if t.variant == variant.name], len(runs))
@@ -78,7 +80,7 @@ def _result(
         return _unmeasured(variant, status, reason or "not measured")
     pairs = measured.pairs(found, variant)
     device_copy = copies.of(scenario, variant, found)
-    split = _split(variant, runs, pairs)._replace(copy_share=device_copy.share)
+    split = _split(variant, runs, pairs, scatter)._replace(copy_share=device_copy.share)
     work = validity.check_work(
         variant,
         [run.record for run in runs],
@@ -203,7 +205,36 @@ def step_time(runs: Sequence[Measured]) -> StepTime:
 # --- the parts of a step ---------------------------------------------------------------------------------------------
 
 
-def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) -> StepSplit:
+def _usual_scatter(scenario: Scenario, found: measured.ByVariant) -> dict[Figure, float]:
+    """Return by how much each share differs from round to round, as all variants show together; see `usual_scatter`."""
+    rounds = [
+        _by_figure(_by_round(found, variant), measured.pairs(found, variant))
+        for variant in scenario.variants
+        if not variant.is_ceiling
+    ]
+    figures: tuple[Figure, ...] = ("wait", "utilization", "host")
+    return {
+        figure: stats.usual_scatter([each[figure] for each in rounds if figure in each], SHARE_SCATTER)
+        for figure in figures
+    }
+
+
+def _by_figure(runs: Sequence[Measured], pairs: Sequence[Pair]) -> dict[Figure, list[float]]:
+    """Return the shares of a step, one a round, as far as its rounds have them: of those with a ceiling, if any."""
+    shares: dict[Figure, list[float]] = {}
+    used = [run for run, _ in pairs] or runs
+    if all(run.mean_wait_ms is not None for run in used):
+        shares["wait"] = [(run.mean_wait_ms or 0.0) / run.mean_ms for run in used]
+    if pairs:
+        shares["utilization"] = [top.mean_ms / run.mean_ms for run, top in pairs]
+    if len(shares) > 1:
+        shares["host"] = [1 - own - top for own, top in zip(shares["wait"], shares["utilization"], strict=True)]
+    return shares
+
+
+def _split(
+    variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair], scatter: Mapping[Figure, float]
+) -> StepSplit:
     """Return input wait, host slowdown and ceiling, each in ms and as a share of the step."""
     if variant.is_ceiling:
         means = [run.mean_ms for run in runs]
@@ -213,7 +244,7 @@ def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) ->
         return StepSplit.without("this is the ceiling: it has no input")._replace(ceiling_ms=ceiling)
     # Only repeats that have a ceiling beside them, where any has: the three shares are then of the same steps. In ms
     # they are of the mean step of all repeats, which is the one that is shown.
-    wait, host, utilization = _shares(variant, [run for run, _ in pairs] or list(runs), pairs)
+    wait, host, utilization = _shares(variant, [run for run, _ in pairs] or list(runs), pairs, scatter)
     step_ms = float(np.mean([run.mean_ms for run in runs]))
     return StepSplit(
         input_wait_share=wait,
@@ -227,24 +258,25 @@ def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) ->
     )
 
 
-def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -> tuple[Estimate, Estimate, Estimate]:
+def _shares(
+    variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair], scatter: Mapping[Figure, float]
+) -> tuple[Estimate, Estimate, Estimate]:
     """Return input wait, host slowdown and accelerator utilization; what cannot be is none, and says why."""
-    device, taken = used[0].device_kind, measured.taken_of(pairs, used)
+    device, taken, rounds = used[0].device_kind, measured.taken_of(pairs, used), _by_figure(used, pairs)
 
-    def believed(name: Figure, values: Sequence[float]) -> stats.Belief:
-        return stats.believe(values, SHARE_SCATTER).widened(measured.systematic_error(name, device, taken))
+    def believed(figure: Figure) -> stats.Belief:
+        error = measured.systematic_error(figure, device, taken)
+        return stats.believe(rounds[figure], scatter[figure]).widened(error)
 
-    waits = [(run.mean_wait_ms or 0.0) / run.mean_ms for run in used]
-    no_wait = used[0].mean_wait_ms is None
+    no_wait = "wait" not in rounds
     unknown = Estimate(reason=f"the backend {variant.backend} does not say how long a step waits for its batch")
-    wait = unknown if no_wait else speedups.within(speedups.estimate_of(believed("wait", waits)))
+    wait = unknown if no_wait else speedups.within(speedups.estimate_of(believed("wait")))
     if not pairs:
         missing = Estimate(reason=f"its ceiling, {variant.ceiling!r}, was not measured beside it")
         return wait, (unknown if no_wait else missing), missing
-    tops = [top.mean_ms / run.mean_ms for run, top in pairs]
-    known = [believed("utilization", tops)]
+    known = [believed("utilization")]
     if not no_wait:
-        known.append(believed("host", [1 - own - top for own, top in zip(waits, tops, strict=True)]))
+        known.append(believed("host"))
     utilization, host = speedups.estimate_of(known[0]), unknown if no_wait else speedups.estimate_of(known[1])
     # Wait and ceiling together cannot be more than the step.
     beyond = known[0].value - 1 if no_wait else -known[1].value

@@ -61,6 +61,18 @@ def test_other_work_makes_a_wait_and_a_speedup_less_known() -> None:
     assert widths[1][1] > 1.02 * widths[0][1]
 
 
+def test_rounds_that_agree_by_chance_are_doubted_where_those_of_the_other_variants_do_not() -> None:
+    def wait_interval(of_others_ms: list[float]) -> tuple[float, float]:
+        waits_ms = {"tf_data": [3.0, 3.0, 3.0], "feed_dict": of_others_ms, "fifo_queue": of_others_ms}
+        trials = [record(name, repeat, 10.0, ms[repeat]) for repeat in range(3) for name, ms in waits_ms.items()]
+        interval = results(trials, *waits_ms)["tf_data"].input_wait_share.ci95
+        assert interval is not None
+        return interval
+
+    steady, scattered = wait_interval([5.0, 5.0, 5.0]), wait_interval([4.0, 6.0, 4.5])
+    assert scattered[0] < steady[0] < 0.3 < steady[1] < scattered[1]
+
+
 def test_each_repeat_is_taken_against_its_own_ceiling_so_that_a_drift_cancels() -> None:
     drifting = [
         record(variant, repeat, step * speed, wait * speed, noise=0.0)
