@@ -58,7 +58,7 @@ def run_diagnosis(
         file = targets.script_file(asked.target)
         script = file.read_text(encoding="utf-8", errors="replace")
         observer.note(
-            f"{asked.target.text} runs in every trial up to {_which(asked.target.training)}, with "
+            f"{asked.target.text} runs several times up to {_which(asked.target.training)}, with "
             f"everything that it does before; nothing after that runs.{side_effects(script, (file.parent, Path.cwd()))}"
         )
     with interrupts.deferred(), of_trials(script), compiled_once(), closing(NvmlSampler.open()) as gpu:

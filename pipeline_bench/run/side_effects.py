@@ -1,4 +1,4 @@
-"""What a script does before its training, which every trial repeats: read from its text and its own modules'."""
+"""What a script does before its training, which every start repeats: read from its text and its own modules'."""
 
 from __future__ import annotations
 
