@@ -66,6 +66,13 @@ def keep() -> bool:
     return bool(mallopt(_TOP_PAD, _KEPT_BYTES) and mallopt(_MMAP_MAX, 0))
 
 
+def give_back() -> None:
+    """Have malloc give what it holds and nobody uses back to the kernel, where it is glibc's."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+
+
 def is_kept() -> bool:
     """Return whether this process was made to keep what is freed."""
     return _kept.is_set()

@@ -131,6 +131,7 @@ class PipelineEngine(Engine):
         self._memos.use(())
         self._memos = Memos()
         gc.collect()  # what the trial before has left: its iterators have threads, and its caches memory
+        freed_memory.give_back()
         shutil.rmtree(self._files, ignore_errors=True)
         user_code.seed(self.variant.run.seed)
         self.channel.send(self._device)

@@ -1,5 +1,6 @@
 """What malloc keeps, in a process of its own: there is no way back."""
 
+import ctypes
 import os
 import platform
 import shutil
@@ -7,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from pipeline_bench.system import freed_memory
 from pipeline_bench.system.freed_memory import SETTINGS
 
 FAULTS = """
@@ -68,3 +71,19 @@ def test_another_malloc_is_told_from_glibcs(tmp_path: Path) -> None:
 
     assert told("") == str(platform.libc_ver()[0] == "glibc")
     assert told(str(library)) == "False"
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="malloc is not glibc's")
+def test_what_nobody_uses_is_given_back_though_a_block_behind_it_is_in_use() -> None:
+    libc, size_bytes, process = ctypes.CDLL(None), 1 << 16, psutil.Process()
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+    blocks = [libc.malloc(size_bytes) for _ in range(1600)]
+    for block in blocks:
+        ctypes.memset(block, 1, size_bytes)
+    *freed, last = blocks
+    for block in freed:
+        libc.free(block)
+    before_bytes = process.memory_info().rss
+    freed_memory.give_back()
+    assert before_bytes - process.memory_info().rss > 1000 * size_bytes
+    libc.free(last)
