@@ -167,7 +167,7 @@ class WatchedLoops:
         if self._by_line:
             from pipeline_bench.monitoring.steps import LoopSteps  # which the first loop has imported
 
-            LoopSteps.see_others(threading.get_ident(), time.monotonic_ns())
+            LoopSteps.see_evaluation(threading.get_ident(), time.monotonic_ns())
 
     def _see_training(self, begins: bool) -> None:
         """Take in that something trains, with which a step `begins`: perhaps on what the loops under way take."""

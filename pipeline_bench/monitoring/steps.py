@@ -6,21 +6,20 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.monitoring.epochs import Passes
+from pipeline_bench.monitoring.under_way import Asked, Partners
 
 MAX_ROWS = 100_000
 """When there are more, each that is kept stands for twice as many that came in: 50,000 to 100,000 stay, about 4 MB."""
 _BLOCK = 1024
 _OTHERS_BETWEEN = 16
 """Steps of other loops between two of one, from which on these are not in a row: an example an epoch is shown so."""
-_SEVERAL = 3
-"""Steps of other loops of its thread within a step: more than the examples that one may show beside it."""
 NO_WAIT_NS = -1
 """The wait of a step that was not measured."""
 ENDED = -2
@@ -195,26 +194,6 @@ def _grouped(columns: _Integers, width: int) -> _Integers:
     return grouped
 
 
-@dataclass
-class _Asked:
-    """A step that has begun."""
-
-    at_ns: int
-    wait_ns: int
-    iterators: list[int]
-    """Those that it has a batch of."""
-    others: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By another loop of its thread: how many steps it began since this step first trained, and when the first; an
-    evaluation counts as several."""
-    trained: bool = False
-    """Whether anything was seen to train since it began."""
-
-    @property
-    def others_ns(self) -> int | None:
-        """When the first other loop began that went on; None where none did."""
-        return min((at_ns for steps, at_ns in self.others.values() if steps >= _SEVERAL), default=None)
-
-
 class LoopSteps:
     """Turns the times at which a loop asked for its batches into steps: one begins as the next batch is asked for.
 
@@ -231,22 +210,23 @@ class LoopSteps:
         single: how many of them were the only one that an iterator gave.
         takers: the loops that took a batch.
         asked: the steps under way, by their loops.
+        partners: the other loops of which a step takes a batch too.
         most_in_a_row: of how many the data did not end meanwhile, nor was left, nor did other loops go on for long.
     """
 
     _begun_in_all: ClassVar[int] = 0
     """Steps that began in any loop of the process."""
-    _under_way: ClassVar[dict[int, dict[int, _Asked]]] = {}
+    _under_way: ClassVar[dict[int, dict[int, Asked]]] = {}
     """The last step of each loop in eager code, by its thread."""
 
     def __init__(self, log: StepLog) -> None:
         self._log = log
-        self.passes = Passes()
+        self.passes, self.partners = Passes(), Partners()
         self._first_loop: int | None = None
         self.begun = self.ends = self.last = self.single = 0
         self.most_in_a_row = self._in_a_row = self._others_before = 0
         self.takers: set[int] = set()
-        self.asked: dict[int, _Asked] = {}
+        self.asked: dict[int, Asked] = {}
         self._had_others = False
         """Whether other loops went on in the last step that ended."""
         self._made_ns: dict[int, int] = {}
@@ -280,14 +260,15 @@ class LoopSteps:
         asked = self.asked.get(loop)
         is_other = asked is not None and iterator not in asked.iterators
         if asked is not None and is_other and wait_ns >= 0:
-            asked.iterators.append(iterator)
-            asked.wait_ns += wait_ns
+            self._tell_others(loop, at_ns, asked.take_also(iterator, at_ns, wait_ns), batches=0)
             return
         self._count(begins=wait_ns >= 0)
         self.asked.pop(loop, None)
         self.ends += wait_ns == ENDED and self.begun > 0
         has_ended = asked is not None and wait_ns != LEFT and (wait_ns == AGAIN or not is_other)
         end_ns = at_ns if asked is None else self._end_ns(asked, at_ns)
+        if asked is not None and has_ended:
+            asked.wait_ns += self.partners.end_step(asked, end_ns)
         self._tell_passes(at_ns, wait_ns, loop, asked if has_ended else None, end_ns, ending_ns)
         if asked is not None and has_ended:
             self._add(asked.at_ns, end_ns, asked.wait_ns)
@@ -297,18 +278,27 @@ class LoopSteps:
         if wait_ns >= 0:
             self.takers.add(loop)
             made_ns = self._made_ns.pop(loop, at_ns)
-            self.asked[loop] = _Asked(made_ns, wait_ns + at_ns - made_ns, [iterator])
-            if loop:  # else a graph's, which is read later
-                self.see_others(loop, at_ns, 1, of=id(self))
-                self._under_way[loop][id(self)] = self.asked[loop]
+            until_ns = at_ns + wait_ns
+            self.asked[loop] = Asked(made_ns, until_ns - made_ns, [iterator], until_ns=until_ns)
+            self._tell_others(loop, made_ns, until_ns - made_ns, batches=1)
+
+    def _tell_others(self, loop: int, at_ns: int, wait_ns: int, batches: int) -> None:
+        """Tell the thread's other loops of a batch, or of a part of one."""
+        if not loop:  # a graph's, which is read later
+            return
+        under_way = self._under_way.setdefault(loop, {})
+        for number, asked in under_way.items():
+            if number != id(self):
+                asked.see_wait(id(self), at_ns, wait_ns, batches)
+                if batches:
+                    asked.see_others(id(self), at_ns, batches)
+        under_way[id(self)] = self.asked[loop]
 
     @classmethod
-    def see_others(cls, loop: int, at_ns: int, steps: int = _SEVERAL, of: int = 0) -> None:
-        """Take in that a thread's other loops go on only after so many steps of one, or an evaluation (0)."""
-        for number, asked in cls._under_way.setdefault(loop, {}).items():
-            if number != of:
-                before, since_ns = asked.others.get(of, (0, at_ns))
-                asked.others[of] = before + steps, since_ns
+    def see_evaluation(cls, loop: int, at_ns: int) -> None:
+        """Take in that a thread evaluates: its loops go on only behind that."""
+        for asked in cls._under_way.get(loop, {}).values():
+            asked.see_others(0, at_ns)
 
     @classmethod
     def see_training(cls, loop: int) -> None:
@@ -318,7 +308,7 @@ class LoopSteps:
                 asked.trained = True
                 asked.others.clear()
 
-    def _end_ns(self, asked: _Asked, at_ns: int) -> int:
+    def _end_ns(self, asked: Asked, at_ns: int) -> int:
         """Return when a step ended: before what other loops did, which is a part of it where each step has that."""
         before, others_ns = self._had_others, asked.others_ns
         self._had_others = others_ns is not None
@@ -346,7 +336,7 @@ class LoopSteps:
             self.flush()
 
     def _tell_passes(
-        self, at_ns: int, wait_ns: int, loop: int, ended: _Asked | None, end_ns: int, ending_ns: int
+        self, at_ns: int, wait_ns: int, loop: int, ended: Asked | None, end_ns: int, ending_ns: int
     ) -> None:
         # An iterator may be made elsewhere than it is asked.
         if not (self._is_first(loop) if wait_ns >= 0 else self._first_loop in (None, loop)):

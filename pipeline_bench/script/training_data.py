@@ -322,7 +322,7 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
     where = f", {training.line}" if ":" in training.line else ""
     sentences = [
         f"The script took {took} until it trained{where}, apart from TensorFlow's import. "
-        "Each trial runs it up to there; the budget does not count that."
+        "Each process of the trials runs it up to there; the budget does not count that."
     ]
     if training.later_fits:
         first, *others = training.later_fits
