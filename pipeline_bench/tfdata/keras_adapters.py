@@ -83,8 +83,10 @@ def of_generator(data: Any, given: Mapping[str, Any]) -> Any:
     return made.get_tf_dataset()
 
 
-def of_py_dataset(data: Any, given: Mapping[str, Any]) -> Any:
+def of_py_dataset(data: Any, given: Mapping[str, Any]) -> tuple[Any, Callable[[], None]]:
     """Return a dataset of a PyDataset whose passes are epochs, with its pool started and its hooks called.
+
+    And a function that ends the pool of a pass that was left before its end.
 
     Raises:
         PipelineBenchError: this Keras has its adapters elsewhere.
@@ -93,15 +95,18 @@ def of_py_dataset(data: Any, given: Mapping[str, Any]) -> Any:
     made = adapter(data, given)
     plain = made._get_iterator
 
-    def epoch() -> Iterator[Any]:
+    def end_pool() -> None:
         if made.enqueuer is not None:
-            made.enqueuer.stop()  # of a pass that was left before its end
+            made.enqueuer.stop()
+
+    def epoch() -> Iterator[Any]:
+        end_pool()
         data.on_epoch_begin()
         yield from plain()
         data.on_epoch_end()
 
     made._get_iterator = epoch
-    return made.get_tf_dataset()
+    return made.get_tf_dataset(), end_pool
 
 
 def py_dataset(batches: int | None, make: Callable[[int], Any], **pool: Any) -> Any:

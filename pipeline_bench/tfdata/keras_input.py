@@ -69,6 +69,7 @@ class KerasInput:
         self._call = GeneratorCall.of(data) if kind == "generator" else None
         self._calls: list[tuple[int, int]] = []
         """When each call of a `__getitem__` that is timed began, and how long it took, in ns."""
+        self._end_pool: Callable[[], None] = lambda: None
 
     @property
     def pool(self) -> dict[str, Any]:
@@ -106,7 +107,8 @@ class KerasInput:
             read = self._edited(edits)
             if timed and not self.in_processes:
                 read = keras_adapters.timed(read, self._calls)
-            return self._taken(keras_adapters.of_py_dataset(read, self._given))
+            dataset, self._end_pool = keras_adapters.of_py_dataset(read, self._given)
+            return self._taken(dataset)
         edits = tuple(edits)
         if any(isinstance(edit, Memoize) for edit in edits):
             self._memos.use(edits)
@@ -142,6 +144,20 @@ class KerasInput:
         options = tf.data.Options()
         options.experimental_optimization.inject_prefetch = False
         return dataset._input_dataset.with_options(options)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether `begin_again` makes it what it was; processes of a pool may outlive their pass."""
+        return self.kind == "PyDataset" and not self.in_processes
+
+    def begin_again(self) -> None:
+        """Be a PyDataset as it was before any edit, with nothing kept and no pool."""
+        self._end_pool()
+        for name, value in self._as_written.items():
+            setattr(self.data, name, value)
+        self._memos.use(())
+        self._memos, self._kept_batches, self._calls = Memos(), None, []
+        vars(self).pop("_keeping", None)
 
     @property
     def can_begin_again(self) -> bool:
@@ -266,7 +282,7 @@ class KerasInput:
         user_code.seed(seed)
         batches = min(most, whole.num_batches or most)
         first = keras_adapters.py_dataset(batches, lambda index: whole[index], **self.pool)
-        return keras_adapters.of_py_dataset(first, {**self._given, "shuffle": False})
+        return keras_adapters.of_py_dataset(first, {**self._given, "shuffle": False})[0]
 
     def described(self, make_ns: float) -> Inspection:
         """Return what is known before anything is run."""

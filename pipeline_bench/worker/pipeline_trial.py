@@ -83,8 +83,9 @@ class PipelineEngine(Engine):
 
         A step that is traced anew for a shape is not for the next batch of it; and malloc keeps what it was told to.
         """
-        is_of_dataset = self._task.reuses_process and self._read is None
-        return is_of_dataset and not self._told.traced_anew and not freed_memory.is_kept()
+        can_begin_again = self._read is None or self._read.reusable
+        is_as_new = not self._told.traced_anew and not freed_memory.is_kept()
+        return self._task.reuses_process and can_begin_again and is_as_new
 
     def start_processes(self) -> None:
         """Start the worker that an edit has run the pipeline, before the user's code is in use here."""
@@ -128,8 +129,11 @@ class PipelineEngine(Engine):
         self.recorder.phase("build")
         del self._task
         self._is_first, self._told = False, Inspection()
-        self._memos.use(())
-        self._memos = Memos()
+        if self._read is None:
+            self._memos.use(())
+            self._memos = Memos()
+        else:
+            self._read.begin_again()
         gc.collect()  # what the trial before has left: its iterators have threads, and its caches memory
         freed_memory.give_back()
         shutil.rmtree(self._files, ignore_errors=True)

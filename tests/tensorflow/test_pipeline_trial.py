@@ -328,14 +328,33 @@ def test_a_further_trial_has_its_own_edits_on_what_the_process_has_built(
     assert [text.count("imported") for text in logs] == [1, 0]
 
 
+def test_a_further_trial_of_a_py_dataset_has_its_own_workers(fork_server: TrialServer, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    counting = SCRIPT.replace(
+        "    def __getitem__(self, index):\n",
+        "    def __getitem__(self, index):\n"
+        "        os.write(1, f'<{sum(\"(worker)\" in each.name for each in threading.enumerate())}>'.encode())\n",
+    )
+    script.write_text(f"import threading\n{counting}".replace("return 6", "return 600"), encoding="utf-8")
+    threads = (SetArgument(stage=WORKERS_STAGE, argument="workers", value=3),)
+    tasks = [task(script, "make_batches", "drain", edits=edits) for edits in ((), threads, (), ())]
+    told = events_of(fork_server, tmp_path, *tasks)
+    assert [steps(events) for events in told] == [25] * 4
+    logs = [(tmp_path / name).read_text().split("<")[1:] for name in ("stderr", "stderr of further ones")]
+    first, further = ([int(each.partition(">")[0]) for each in log] for log in logs)
+    assert max(first) == 0
+    assert max(further) == 3
+    assert further[-1] == 0, "the pool ends with its trial"
+
+
 @pytest.mark.parametrize(
     ("name", "activity", "options"),
     [
         ("make_dataset", "inspect", {"limit_s": 1}),
-        ("make_batches", "drain", {}),
+        ("make_once", "drain", {}),
         ("make_large", "drain", {"limit_s": 30}),
     ],
-    ids=["stages were measured", "a PyDataset", "malloc keeps what is freed"],
+    ids=["stages were measured", "a generator is used up", "malloc keeps what is freed"],
 )
 def test_a_process_that_is_no_longer_as_a_new_one_runs_no_further_trial(
     run_task: RunTask, name: str, activity: Activity, options: dict[str, Any]
