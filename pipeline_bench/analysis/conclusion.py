@@ -12,7 +12,7 @@ from pipeline_bench.model.hosts import Hosts
 from pipeline_bench.model.result import DeviceCopy, Result, Speedup, VerdictKind
 from pipeline_bench.model.selftest import PartStatus, Selftest
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import NAME, joined, one_line, units
+from pipeline_bench.text import NAME, grouped, joined, one_line, units
 
 
 def of_hosts(hosts: Hosts) -> str:
@@ -197,7 +197,7 @@ def overlap(copy: DeviceCopy) -> str:
     times = f"{units.ratio(gain.value)} the throughput of {over}"
     if gain.difference is None:
         return f"{said}, {times} in one trial each, which may be chance"
-    return f"{said}, {'probably ' if gain.certainty == 'probable' else ''}{times}"
+    return f"{said}, {probably(gain.certainty)}{times}"
 
 
 def _overlaps_how(copy: DeviceCopy) -> str:
@@ -216,9 +216,7 @@ def _overlaps(session: Session) -> str:
     ]
     if len(found) <= 1:
         return "".join(f" Copy to the GPU: {_name(result)}: {overlap(result.device_copy)}." for result in found)
-    alike: dict[str, list[str]] = {}
-    for result in found:
-        alike.setdefault(_overlaps_how(result.device_copy), []).append(_name(result))
+    alike = grouped((_overlaps_how(result.device_copy), _name(result)) for result in found)
     said = [f"it {how} in {joined(names, 'and')}" for how, names in alike.items()]
     gains = [(_name(result), result.device_copy.gain) for result in found]
     faster = [(name, gain) for name, gain in gains if gain.difference == "faster"]

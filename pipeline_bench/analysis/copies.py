@@ -97,7 +97,8 @@ def of(scenario: Scenario, variant: Variant, found: ByVariant) -> DeviceCopy:
     steps = _steps(variant, found)
     if steps is None:
         return DeviceCopy.without("its ceiling with the batch in host memory was not measured beside it")
-    length = _length(steps)
+    shares = 1 - steps.ceiling / steps.host_ceiling  # that the copy has of the host ceiling's step
+    length = stats.believe(shares.tolist(), SHARE_SCATTER).widened(steps.error)
     ms = within(estimate_of(length.times(float(steps.host_ceiling.mean()))), math.inf, math.inf)
     if not _copies_ahead(variant):
         return _in_the_step(variant, steps, length, ms)
@@ -143,12 +144,6 @@ def _steps(variant: Variant, found: ByVariant) -> _Steps | None:
     taken = measured.taken_of([(own[repeat], (hosts or tops)[repeat]) for repeat in shared])
     on_host_ms = np.array([host_ms[repeat] for repeat in shared])
     return _Steps(own_ms, top_ms, on_host_ms, measured.systematic_error("host", "gpu", taken))
-
-
-def _length(steps: _Steps) -> stats.Belief:
-    """Return what is believed of the copy as a share of the host ceiling's step."""
-    shares = 1 - steps.ceiling / steps.host_ceiling
-    return stats.believe(shares.tolist(), SHARE_SCATTER).widened(steps.error)
 
 
 def _in_the_step(variant: Variant, steps: _Steps, length: stats.Belief, ms: Estimate) -> DeviceCopy:

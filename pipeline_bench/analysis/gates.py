@@ -226,17 +226,13 @@ def _au(result: Result, limit: float) -> tuple[Outcome, str]:
     show = partial(_beside_limit, limit)
     if au.value is None:
         return "failed", f"its AU is not known: {au.reason or 'no reason is known'}"
-    shown = f"its AU is {show(au.value)}"
-    if au.ci95 is None:
-        reason = au.reason or "it has no interval"
-        if au.value < limit:
-            return "failed", f"{shown}, below {line}; decided without an interval: {reason}"
-        return "passed", f"{shown}, not below {line}; decided without an interval: {reason}"
-    shown += units.ends(show, au.ci95)
-    if au.ci95[1] < limit:
-        return "failed", f"{shown}, below {line}"
-    if au.ci95[0] >= limit:
-        return "passed", f"{shown}, not below {line}"
+    low, high = au.ci95 or (au.value, au.value)
+    shown = f"its AU is {show(au.value)}{units.ends(show, au.ci95)}"
+    aside = "" if au.ci95 else f"; decided without an interval: {au.reason or 'it has no interval'}"
+    if high < limit:
+        return "failed", f"{shown}, below {line}{aside}"
+    if low >= limit:
+        return "passed", f"{shown}, not below {line}{aside}"
     return "undecided", f"{shown}, and {line} lies within the interval; {_MORE_TRIALS}"
 
 

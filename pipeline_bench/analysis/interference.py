@@ -19,7 +19,7 @@ from pipeline_bench.loops import Loop
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.text import units
+from pipeline_bench.text import grouped, units
 
 # nvmlClocksEventReasons (nvml.h). Left out on purpose: idle (0x1), the clocks that a user set (0x2, 0x10, 0x100).
 _HELD_DOWN = {
@@ -131,8 +131,7 @@ def _gpu(trials: Sequence[MeasuredTrial], own_processes: Mapping[str, int]) -> I
     highest = max((max(clock, default=0.0) for clock in clocks.values() if clock is not None), default=None)
     for trial in on_gpu:
         yield from _gpu_contention(trial, own_processes.get(trial.variant, 1))
-    for variant in dict.fromkeys(trial.variant for trial in on_gpu):
-        repeats = [trial for trial in on_gpu if trial.variant == variant]
+    for repeats in grouped((trial.variant, trial) for trial in on_gpu).values():
         yield from _gpu_throttling(repeats, highest)
         lags = [_lag(trial, on_gpu, clocks) for trial in repeats]
         for index, (trial, (lag, text)) in enumerate(zip(repeats, lags, strict=True)):

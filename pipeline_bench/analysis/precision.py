@@ -19,7 +19,7 @@ from pipeline_bench.model.result import EndedBy, Interval, Precision, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan, planned_rounds, round_of
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.text import NAME, joined, one_line, units
+from pipeline_bench.text import NAME, grouped, joined, one_line, units
 
 NEEDED_ROUNDS = 2
 """An interval needs two trials, whatever the budget."""
@@ -304,9 +304,7 @@ def _next_round_s(session: Session) -> float:
 
     Called between two rounds, when every variant has had a trial.
     """
-    took_s: dict[str, list[float]] = {}
-    for record in session.trials:
-        took_s.setdefault(record.variant, []).append(record.took_s)
+    took_s = grouped((record.variant, record.took_s) for record in session.trials)
     due = round_of(session.scenario, rounds(session), 0)
     expected_s = math.fsum(math.fsum(took_s[trial.variant.name]) / len(took_s[trial.variant.name]) for trial in due)
     return expected_s * session.elapsed_s / math.fsum(itertools.chain(*took_s.values()))

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -234,24 +235,20 @@ def compare_on_ray(
         )
     check_export(shown.json_to)
     folder = make_folder(out, scenario.name)
-    code = 0
+    code, notify = 0, partial(typer.echo, err=True)
     with interruptible():
         try:
             address = None if where == "ray" else where
-            on_ray.run(scenario, hosts, address, folder, _notify, expose_servers=expose_servers)
+            on_ray.run(scenario, hosts, address, folder, notify, expose_servers=expose_servers)
         except KeyboardInterrupt:
             code = INTERRUPTED
         finally:
             if not matching(folder, "rank-*"):
                 shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
-        _notify("nothing was measured")
+        notify("nothing was measured")
         return code or 1
     return max(code, _merge(folder, shown))
-
-
-def _notify(line: str) -> None:
-    typer.echo(line, err=True)
 
 
 def merge(

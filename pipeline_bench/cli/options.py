@@ -101,11 +101,7 @@ def _positive(value: float | None) -> float | None:
 
 
 def seconds(meaning: str) -> Any:
-    """Return an option that takes a positive number of seconds.
-
-    Args:
-        meaning: for its help.
-    """
+    """Return an option that takes a positive number of seconds."""
     return typer.Option(metavar="SECONDS", callback=_positive, help=meaning)
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from pipeline_bench.model.diagnosis import CodeChange
-    from pipeline_bench.model.session import Session
 
 
 class Format(StrEnum):
@@ -171,16 +170,6 @@ def terminal_lines(output: Path | None = None) -> int:
     return shutil.get_terminal_size().lines if output is None else 24
 
 
-def proposed_code(session: Session) -> CodeChange | None:
-    """Return the code to write that the report shows."""
-    from pipeline_bench.report import diagnosis
-
-    if session.diagnosis is None:
-        return None
-    shown = diagnosis.code(session, session.diagnosis)
-    return shown[1] if shown is not None else None
-
-
 def where_to_find(
     folder: Path, code: CodeChange | None, written: Collection[str], *, saved: bool = True
 ) -> Iterator[Text]:
@@ -188,7 +177,7 @@ def where_to_find(
 
     Args:
         folder: of the session.
-        code: the code to write that the report shows, see `proposed_code`.
+        code: the code to write that the report shows, see `report.diagnosis.code`.
         written: the names of the files beside it.
         saved: whether the session is there itself.
     """

@@ -20,21 +20,20 @@ from rich.console import Console
 
 from pipeline_bench.cli import output
 from pipeline_bench.cli.options import INTERRUPTED, STDOUT, UNREAD, Presentation
-from pipeline_bench.cli.output import PATCH, proposed_code, terminal_lines, where_to_find
+from pipeline_bench.cli.output import PATCH, terminal_lines, where_to_find
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.session import PAGE, Session, make_folder, save
-from pipeline_bench.report import html, markdown, screen, terminal
+from pipeline_bench.report import diagnosis, html, markdown, screen, terminal
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts, job_control
 from pipeline_bench.system.files import remove_own, write_atomically
 from pipeline_bench.system.interrupts import Handler
-from pipeline_bench.ui.console import PipedConsole, can_draw
+from pipeline_bench.ui.console import PipedConsole, UntilUnread, can_draw
 from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView
-from pipeline_bench.ui.unread import UntilUnread
 
 TRIAL_FAILED = 1
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
@@ -198,7 +197,7 @@ def deliver(
     Returns:
         The outcome, saved where it now could be, and a message for each file that could not be written.
     """
-    outcome, code = save_again(outcome), proposed_code(outcome.session)
+    outcome, code = save_again(outcome), diagnosis.code(outcome.session)
     written, problems = _write_reports(outcome, code)
     problems += _export_json(outcome.session, shown.json_to)
     if outcome.unsaved is not None and not _can_ask():

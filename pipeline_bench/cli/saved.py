@@ -24,7 +24,6 @@ from pipeline_bench.cli.output import (
     Format,
     as_text,
     form_of,
-    proposed_code,
     terminal_lines,
     where_to_find,
     write,
@@ -80,7 +79,7 @@ def _rendered(path: Path, form: SessionFormat, output: Path | None, details: boo
     if form is not SessionFormat.TERMINAL:
         return renderer(form)(session)
 
-    from pipeline_bench.report import screen, terminal
+    from pipeline_bench.report import diagnosis, screen, terminal
 
     if details:
         return as_text(lambda width: terminal.render(session, None, width), output)
@@ -92,7 +91,7 @@ def _rendered(path: Path, form: SessionFormat, output: Path | None, details: boo
     written = {name for name in (PAGE, PATCH) if (folder / name).is_file()}
     if not written:
         return shown
-    code = proposed_code(session) if PATCH in written else None
+    code = diagnosis.code(session) if PATCH in written else None
     if code is not None and not _holds(folder / PATCH, code.diff or ""):
         code = None
     return shown + "".join(f"{line.plain}\n" for line in where_to_find(folder, code, written))

@@ -32,11 +32,7 @@ def names(hosts: Sequence[Host]) -> dict[int, str]:
 
 
 def check_comparable(ranked: Ranked, who: Mapping[int, str]) -> None:
-    """Refuse sessions that cannot be laid side by side.
-
-    Args:
-        ranked: the sessions.
-        who: what a sentence calls each rank.
+    """Refuse sessions that cannot be laid side by side; `who` is what a sentence calls each rank.
 
     Raises:
         SessionError: what they differ in.

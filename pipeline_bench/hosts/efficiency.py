@@ -15,7 +15,7 @@ from pipeline_bench.hosts.shared import Common, ranks_named
 from pipeline_bench.model.hosts import HostsKind, HostsResult
 from pipeline_bench.model.result import Estimate
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.text import joined, units
+from pipeline_bench.text import grouped, joined, units
 
 _LEAST_OVERLAP = 0.5
 _T = TypeVar("_T")
@@ -84,9 +84,7 @@ def by_round(
         hosts: how many make a round whole.
         figure_of: of a round's trials; a round without the figure is left out.
     """
-    rounds: dict[int, list[Span]] = {}
-    for repeat, span in sorted(spans, key=lambda each: each[0]):
-        rounds.setdefault(repeat, []).append(span)
+    rounds = grouped(sorted(spans, key=lambda each: each[0]))
     found = {repeat: figure_of(members) for repeat, members in rounds.items() if len(members) >= hosts}
     return {repeat: figure for repeat, figure in found.items() if figure}
 

@@ -20,6 +20,7 @@ from pipeline_bench.model.hosts import HostsResult, Range, Unit
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import OnHosts, Variant
+from pipeline_bench.text import grouped
 
 _SERVICE = "tf_data_service"
 _STORAGE = "storage"
@@ -82,9 +83,7 @@ def inputs_of(session: Session) -> list[MeasuredInput]:
         made = [_of_hosts(session, found, base) for base in bases]
         return [each for each in made if each is not None]
     wanted = [each for each in session.scenario.variants if not each.is_ceiling and found[each.name]]
-    groups: dict[str, list[Variant]] = {}
-    for variant in wanted:
-        groups.setdefault(_group(variant), []).append(variant)
+    groups = grouped((_group(variant), variant) for variant in wanted)
     return [_of_variants(session, found, group) for group in groups.values()]
 
 

@@ -63,12 +63,7 @@ def training(workers: Sequence[WorkerFigures]) -> HostsVerdict | None:
     )
     by_kind = _by_cause(late, others, lost_ms)
     theirs_ms = [each.wait_ms for each in others if each.wait_ms is not None]
-    texts = {
-        "slow-input": lambda some: _late_by_input(some, median(theirs_ms) if theirs_ms else None, step_ms),
-        "slow-model": _late_by_model,
-        "straggler": _late_by_either,
-    }
-    causes = [texts[kind](some) for kind, some in by_kind.items() if some]
+    causes = [_why_late(kind, some, theirs_ms, step_ms) for kind, some in by_kind.items() if some]
     kind = next(kind for kind, some in by_kind.items() if last in some)
     return HostsVerdict(kind, tuple(each.rank for each in late), "; ".join([*causes, lost]))
 
@@ -100,24 +95,18 @@ def _most_wait_ms(worker: WorkerFigures) -> float:
     return max(0.0, (worker.step_ms or 0.0) - _at_collective_ms(worker))
 
 
-def _late_by_input(late: Sequence[WorkerFigures], theirs_ms: float | None, step_ms: float) -> str:
-    who, wait_ms = joined([each.who for each in late], "and"), median(each.wait_ms or 0.0 for each in late)
-    s, they_wait, delay = ("", "that rank waits", "delays") if len(late) == 1 else ("s", "those ranks wait", "delay")
-    theirs = "" if theirs_ms is None else f", the others {theirs_ms:.1f} ms"
-    waits = f"{they_wait} {wait_ms:.1f} ms, {units.share(wait_ms / step_ms)} of a step{theirs}"
-    return f"the input{s} of {who} {delay} all workers: {waits}"
-
-
-def _late_by_model(late: Sequence[WorkerFigures]) -> str:
+def _why_late(kind: HostsKind, late: Sequence[WorkerFigures], theirs_ms: Sequence[float], step_ms: float) -> str:
+    """Return why some come late, by the kind of their cause; `theirs_ms`: what the others wait, as far as known."""
     who, wait_ms = joined([each.who for each in late], "and"), median(each.wait_ms or 0.0 for each in late)
     its, delay = ("its", "delays") if len(late) == 1 else ("their", "delay")
-    why = f"not by {its} input wait ({wait_ms:.1f} ms): {its} own part of the step takes longer"
-    return f"{who} {delay} all workers, but {why}"
-
-
-def _late_by_either(late: Sequence[WorkerFigures]) -> str:
-    who, delay = joined([each.who for each in late], "and"), "delays" if len(late) == 1 else "delay"
-    its = "its" if len(late) == 1 else "their"
+    if kind == "slow-input":
+        s, they_wait = ("", "that rank waits") if len(late) == 1 else ("s", "those ranks wait")
+        theirs = f", the others {median(theirs_ms):.1f} ms" if theirs_ms else ""
+        waits = f"{they_wait} {wait_ms:.1f} ms, {units.share(wait_ms / step_ms)} of a step{theirs}"
+        return f"the input{s} of {who} {delay} all workers: {waits}"
+    if kind == "slow-model":
+        why = f"not by {its} input wait ({wait_ms:.1f} ms): {its} own part of the step takes longer"
+        return f"{who} {delay} all workers, but {why}"
     return f"{who} {delay} all workers, by {its} input or {its} own part of the step: an input wait was not measured"
 
 

@@ -213,7 +213,6 @@ class VariantFigures:
 
     @property
     def busy_percent(self) -> float | None:
-        """The device utilization."""
         found = self._any_result
         return found.device_utilization.mean_percent if found is not None else None
 

@@ -42,8 +42,7 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import NAME, REASON, joined, one_line, sentence, units
-from pipeline_bench.ui.console import ForegroundLive, PipedConsole, can_draw
-from pipeline_bench.ui.unread import UntilUnread
+from pipeline_bench.ui.console import ForegroundLive, PipedConsole, UntilUnread, can_draw
 
 WIDTH_COLUMNS = 80
 _DRAWN_PER_S = 10

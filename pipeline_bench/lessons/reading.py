@@ -189,7 +189,8 @@ class Tell:
         results = {
             key: Comparison(result) if isinstance(result, Session) else result for key, result in played.results.items()
         }
-        judging = _Judging(self.asks, played.answers, any(_wholly_disturbed(each) for each in results.values()))
+        disturbed = any(isinstance(each, Comparison) and each.wholly_disturbed for each in results.values())
+        judging = _Judging(self.asks, played.answers, disturbed)
         return _rendered(self.template, {**self.slots, **results, **_FUNCTIONS, **judging.functions()})
 
 
@@ -308,10 +309,6 @@ _FUNCTIONS: dict[str, Any] = {
     "near": near,
     "spread": spread,
 }
-
-
-def _wholly_disturbed(measured: Any) -> bool:
-    return isinstance(measured, Comparison) and measured.wholly_disturbed
 
 
 def _rendered(template: str, values: Mapping[str, Any]) -> str:

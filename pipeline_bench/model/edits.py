@@ -83,7 +83,6 @@ class InsertAfter(EditOfCalls):
 
     @property
     def call(self) -> str:
-        """The call as it is written."""
         return _written(self.method, self.arguments)
 
 

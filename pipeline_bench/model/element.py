@@ -79,9 +79,5 @@ def axes(shape: Shape) -> str:
     return "[...]" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
-def _not_as_text(given: Any) -> Any:
-    return None if isinstance(given, str) else given
-
-
-KnownElement = Annotated[Element | None, BeforeValidator(_not_as_text)]
+KnownElement = Annotated[Element | None, BeforeValidator(lambda given: None if isinstance(given, str) else given)]
 """The element as far as it is known: an older file has its text alone."""

@@ -42,6 +42,13 @@ class Check(Record):
     """None where it was not measured, or is shown beside the others and judged by none."""
     reason: Line | None = None
 
+    @property
+    def excess(self) -> float:
+        """How much of what passes the error is."""
+        if self.error is None or not self.limit:
+            return 0.0 if self.passed else float("inf")
+        return abs(self.error) / self.limit
+
 
 class Part(Record):
     """A part of the selftest: checks that fail for one reason, and what a failure means for reports."""
@@ -60,13 +67,7 @@ class Part(Record):
     def worst(self) -> Check | None:
         """The check that is farthest beyond its limit, or closest to it, a figure first; None: nothing was judged."""
         judged = [check for check in self.checks if check.passed is not None]
-        return max(judged, key=lambda check: (_excess(check), check.unit != "word"), default=None)
-
-
-def _excess(check: Check) -> float:
-    if check.error is None or not check.limit:
-        return 0.0 if check.passed else float("inf")
-    return abs(check.error) / check.limit
+        return max(judged, key=lambda check: (check.excess, check.unit != "word"), default=None)
 
 
 class GpuRun(Record):
@@ -134,7 +135,6 @@ class Selftest(Record):
 
     @property
     def failed(self) -> tuple[Part, ...]:
-        """The parts that failed."""
         return tuple(part for part in self.parts if part.status == "failed")
 
 

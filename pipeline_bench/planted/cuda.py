@@ -110,15 +110,7 @@ class Gpu:
         self._out = self.memory(64)
 
     @property
-    def pci_bus_id(self) -> str:
-        """As the driver writes it."""
-        text = ctypes.create_string_buffer(32)
-        self._call("cuDeviceGetPCIBusId", text, 32, self._device)
-        return text.value.decode()
-
-    @property
     def sm_count(self) -> int:
-        """How many SMs it has."""
         return self._attribute(_SM_COUNT)
 
     @property
@@ -140,7 +132,6 @@ class Gpu:
         return made
 
     def wait(self, event: Any) -> None:
-        """Wait for an event."""
         self._call("cuEventSynchronize", event)
 
     def ms_between(self, first: Any, second: Any) -> float:
@@ -164,7 +155,6 @@ class Gpu:
         return int(at.value)
 
     def release(self, at: int) -> None:
-        """Free memory of the device."""
         self._call("cuMemFree_v2", ctypes.c_uint64(at))
 
     def pinned(self, size_bytes: int) -> Any:
@@ -178,7 +168,6 @@ class Gpu:
         self._call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(to), host, ctypes.c_size_t(size_bytes), stream)
 
     def copy_within(self, to: int, source: int, size_bytes: int, stream: Any) -> None:
-        """Copy within the device's memory."""
         places = (ctypes.c_uint64(to), ctypes.c_uint64(source))
         self._call("cuMemcpyDtoDAsync_v2", *places, ctypes.c_size_t(size_bytes), stream)
 

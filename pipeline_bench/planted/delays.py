@@ -51,11 +51,6 @@ class Planted(Source):
     def identity(self) -> Identity:
         return Identity(EPOCH_SAMPLES, lambda numbers: (numbers % EPOCH_SAMPLES).astype(np.float32))
 
-    @property
-    def copy_us(self) -> float:
-        """What `PlantedCopy` waits."""
-        return float(1000 * self.options.copy_ms)
-
     def produce(self, samples: int) -> tuple[Any, ...]:
         import tensorflow as tf
 
@@ -131,7 +126,7 @@ class PlantedCopy(_Around):
     summary = "a backend whose batches take a while to get to the device"
 
     def changed(self, batch: Batch, source: Planted) -> Batch:
-        return Batch(*held(batch.tensors, source.copy_us, "planted_copy"))
+        return Batch(*held(batch.tensors, float(1000 * source.options.copy_ms), "planted_copy"))
 
 
 class PlantedCheat(_Around):
@@ -194,10 +189,10 @@ class _Slow:
 
     def __init__(self, session: Any, host_s: float) -> None:
         self._run: Callable[..., Any] = session.run
-        self._sleep = Sleeper(host_s)
+        self._sleep, self._host_s = Sleeper(), host_s
 
     def run(self, *arguments: Any, **named: Any) -> Any:
-        self._sleep()
+        self._sleep(self._host_s)
         return self._run(*arguments, **named)
 
 

@@ -10,25 +10,23 @@ import numpy as np
 
 
 class Sleeper:
-    """Sleeps the given seconds in the mean: what one sleep takes too long, the next one takes less.
+    """Sleeps the seconds of each call in the mean: what one sleep takes too long, the next one takes less.
 
     All of it at once, unlike `slow_storage.SteadySleep`: one planted delay after another has a known sum.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._owed_s = 0.0
 
-    def __call__(self, seconds: float | None = None) -> None:
-        wanted = self._seconds if seconds is None else seconds
+    def __call__(self, seconds: float) -> None:
         start = time.monotonic()
-        time.sleep(max(0.0, wanted - self._owed_s))
-        self._owed_s = max(-wanted, min(wanted, self._owed_s + time.monotonic() - start - wanted))
+        time.sleep(max(0.0, seconds - self._owed_s))
+        self._owed_s = max(-seconds, min(seconds, self._owed_s + time.monotonic() - start - seconds))
 
 
 def make(batch_size: int, read_ms: Sequence[float]) -> Iterator[tuple[np.ndarray, int]]:
     """Samples of 8 features; the first one of each batch comes after that batch's delay."""
-    sleep = Sleeper(0.0)
+    sleep = Sleeper()
     for number in count():
         batch, place = divmod(number, batch_size)
         if place == 0:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from pipeline_bench.planted.cuda import Gpu
+from pipeline_bench.planted.cuda import Gpu, pci_bus_id
 
 _IN_FLIGHT = 2
 """Kernels of a load without pauses that are queued at a time, so that one follows the other at once."""
@@ -32,7 +32,7 @@ def run(loads: Sequence[Mapping[str, Any]], report: Report) -> dict[str, Any]:
             keys of `model.selftest.GpuRun`, with columns as lists.
     """
     gpu = Gpu()
-    facts = {"pci_bus_id": gpu.pci_bus_id, "sm_count": gpu.sm_count, "memory_bytes_per_s": gpu.memory_bytes_per_s}
+    facts = {"pci_bus_id": pci_bus_id(0), "sm_count": gpu.sm_count, "memory_bytes_per_s": gpu.memory_bytes_per_s}
     report(gpu=facts)
     _warm_up(gpu)
     for load in loads:

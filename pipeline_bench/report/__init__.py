@@ -17,7 +17,7 @@ from pipeline_bench.analysis import speedups
 from pipeline_bench.model.events import PlacedOp, Placement
 from pipeline_bench.model.result import Estimate, Interval, Result, VerdictKind
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text import NAME, grouped, one_line, units
 
 INPUT_WAIT = "red"
 COMPUTE = "green"
@@ -227,9 +227,8 @@ class Placed:
     @property
     def devices(self) -> list[tuple[str, int, str]]:
         """The devices that have ops, by name, with how many ops and of which types."""
-        names = sorted({op.device for op in self.ops})
-        own = ([op for op in self.ops if op.device == name] for name in names)
-        return [(name, len(ops), _op_types(ops)) for name, ops in zip(names, own, strict=True)]
+        by_device = grouped((op.device, op) for op in self.ops)
+        return [(name, len(ops), _op_types(ops)) for name, ops in sorted(by_device.items())]
 
 
 def placements(session: Session) -> list[Placed]:
@@ -241,9 +240,7 @@ def placements(session: Session) -> list[Placed]:
     asked = [variant for variant in session.scenario.variants if variant.runtime.log_placement]
     variants = [variant for variant in asked if variant.name in first]
     shown = [variant for variant in variants if variant.ceiling is not None] or variants
-    groups: dict[Placement, list[str]] = {}
-    for variant in shown:
-        groups.setdefault(first[variant.name], []).append(one_line(variant.name, NAME))
+    groups = grouped((first[variant.name], one_line(variant.name, NAME)) for variant in shown)
     made = []
     for at, names in groups.items():
         left_out = at.op_count - len(at.ops)

@@ -191,12 +191,15 @@ def _samples_per_second(diagnosis: Diagnosis, result: Result | None, took_ms: fl
     return size * 1e3 / took_ms if size else None
 
 
-def code(session: Session, diagnosis: Diagnosis) -> tuple[str, CodeChange] | None:
-    """Return the code that is shown and the attempt that it is of: the proposed one, else the best that has any."""
-    return _code(tried(session, diagnosis), diagnosis)
+def code(session: Session) -> CodeChange | None:
+    """Return the code that is shown: of the proposed attempt, else of the best that has any; None where none has."""
+    found = session.diagnosis
+    shown = None if found is None else _code(tried(session, found), found)
+    return None if shown is None else shown[1]
 
 
 def _code(tries: Sequence[Tried], diagnosis: Diagnosis) -> tuple[str, CodeChange] | None:
+    """Return the same, behind the attempt that it is of."""
     able = [(each, each.attempt.code) for each in tries if each.helps and each.attempt.code is not None]
     able.sort(key=lambda pair: pair[0].attempt.fix.variant != diagnosis.proposal)
     return (able[0][0].variant, able[0][1]) if able else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline_bench.analysis import advice, scope, validity, wall_time
+from pipeline_bench.analysis import advice, validity, wall_time
 from pipeline_bench.analysis.measured import taken_by_others
 from pipeline_bench.analysis.thresholds import BUSY_SHARE, CERTAIN_CLAIM, PROBABLE_CLAIM
 from pipeline_bench.model.result import (
@@ -20,8 +20,8 @@ from pipeline_bench.model.result import (
 )
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import activity, crossing, machines, selftest, step_parts
-from pipeline_bench.text import NAME, REASON, code_line, joined, one_line, sentence, units
+from pipeline_bench.report import machines, selftest, step_parts
+from pipeline_bench.text import NAME, REASON, code_line, grouped, joined, one_line, sentence, units
 
 Fact = tuple[str, str]
 """The name of what a line is about, and the line."""
@@ -84,13 +84,7 @@ def overruns(session: Session) -> list[tuple[str, str]]:
 def warnings(session: Session) -> list[str]:
     """Return the first line of what the figures do not show, and the device that was busy for too long."""
     late = [f"{name}'s device was busy {took}: the host was too slow" for name, took in overruns(session)[:1]]
-    return [*late, *(f"{name}: {text}" for name, text in scope.remarks(session)[:1])]
-
-
-def other_device(session: Session) -> str | None:
-    """Return whose utilization ours is, ``the CPU's``, beside an author's of a GPU; None if ours is a GPU's as well."""
-    kinds: dict[str, str | None] = {"cpu": "the CPU's", "emulated": "an emulated device's", "gpu": None}
-    return kinds[session.environment.accelerator_kind]
+    return [*late, *(f"{name}: {text}" for name, text in validity.not_shown(session)[:1])]
 
 
 def left_out(session: Session) -> list[tuple[str, str]]:
@@ -141,13 +135,13 @@ _HOLDS = "How far the comparison holds"
 
 SECTIONS = (
     FactSection("Copy to the GPU", "Copy to the GPU", "copy to the GPU, {}: ", "{}: ", step_parts.copies),
-    FactSection("Crossing", "The way from the workers", "from the worker, {}: ", "{}: ", crossing.facts),
-    FactSection("Activity", "What of the GPU was busy", "{}: ", "{}: ", activity.facts),
+    FactSection("Crossing", "The way from the workers", "from the worker, {}: ", "{}: ", step_parts.of_service),
+    FactSection("Activity", "What of the GPU was busy", "{}: ", "{}: ", step_parts.of_gpu),
     FactSection("Selftest", "What was planted and measured", "selftest: {}: ", "{}: ", selftest.facts),
     FactSection("Checked", "How accurate the figures are", "{}: ", "{}: ", selftest.cited),
     FactSection("Hosts", "Hosts", "{}: ", "{}: ", machines.hosts),
     FactSection("Storage", _HOLDS, "storage: {}; ", "Storage: {}; ", machines.storage),
-    FactSection("Scope", _HOLDS, "{}: ", "{}: ", scope.remarks),
+    FactSection("Scope", _HOLDS, "{}: ", "{}: ", validity.not_shown),
     FactSection("Skipped by", _HOLDS, "skipped by {}: ", "Skipped by {}: ", left_out),
     FactSection("Threads", "Threads and cores", "threads: {} ", "{} ", advice.thread_remarks),
     FactSection("Wall time", "Where the wall time went", "{}: ", "{}: ", _wall_time),
@@ -170,9 +164,7 @@ def disturbances(
         rest: where a reader finds those.
         by_kind: one line a kind for all variants together, as for a diagnosis, which has many variants of few trials.
     """
-    groups: dict[tuple[str, str], list[Disturbance]] = {}
-    for each in found:
-        groups.setdefault(("" if by_kind else each.variant, each.kind), []).append(each)
+    groups = grouped((("" if by_kind else each.variant, each.kind), each) for each in found)
     ordered = sorted(groups.values(), key=lambda group: -_cost(_worst(group)))
     shown = [_disturbance(group) for group in ordered[:most]]
     if left_out := sum(map(len, ordered[most:])):
@@ -295,7 +287,8 @@ def published(session: Session) -> PublishedTable | None:
         ours = span([trial.steps.count for trial in trials if trial.steps is not None])
         captions.append(f"* our time is scaled to {steps} from {ours} a trial")
     both = any(f.device_utilization_percent and f.our_device_utilization_percent is not None for _, f in found)
-    if both and (other := other_device(session)):
+    other = {"cpu": "the CPU's", "emulated": "an emulated device's"}.get(session.environment.accelerator_kind)
+    if both and other:
         changes = "so compare their changes rather than their ratio"
         captions.append(f"device util.: theirs is a GPU's, ours {other}, {changes}")
     captions += author.why
@@ -347,17 +340,13 @@ def middle_step(results: Iterable[Result]) -> str:
     return "mean" if not steps or any(step.mean is not None for step in steps) else "median"
 
 
-def beside_other_work(session: Session) -> list[float]:
-    """Return the share of the CPU that other work took in each trial that it disturbed, 0 to 1."""
-    taken = [taken_by_others(trial) for trial in session.trials if trial.measured]
-    return [share for share in taken if share >= BUSY_SHARE]
-
-
 def other_work(session: Session) -> list[str]:
     """Return how many trials other work disturbed, and by how much at most, in half a sentence; empty if it did not."""
-    if not (taken := beside_other_work(session)):
+    measured = [trial for trial in session.trials if trial.measured]
+    taken = [share for share in map(taken_by_others, measured) if share >= BUSY_SHARE]
+    if not taken:
         return []
-    trials = units.count(sum(trial.measured for trial in session.trials), "trial")
+    trials = units.count(len(measured), "trial")
     return [f"{len(taken)} of {trials} beside other work, up to {units.share(max(taken))} of the CPU"]
 
 

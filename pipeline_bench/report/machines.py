@@ -8,7 +8,7 @@ from pipeline_bench.analysis import validity
 from pipeline_bench.model.hosts import Host, sharing
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.text import NAME, joined, one_line, units
+from pipeline_bench.text import NAME, grouped, joined, one_line, units
 
 _MOST_HOSTS = 16
 _HEADS = {"as-is": "files as found", "cold": "cold files", "warm": "warm files"}
@@ -65,11 +65,7 @@ def together(session: Session) -> list[tuple[str, list[str]]]:
 
 def _by_state(trials: Iterable[TrialRecord]) -> dict[str, list[TrialRecord]]:
     """Return the trials that read files by the state of the page cache that they asked for."""
-    asked: dict[str, list[TrialRecord]] = {}
-    for trial in trials:
-        if trial.storage is not None and trial.measured:
-            asked.setdefault(trial.storage.asked, []).append(trial)
-    return asked
+    return grouped((trial.storage.asked, trial) for trial in trials if trial.storage is not None and trial.measured)
 
 
 def _host(host: Host, trials: Iterable[TrialRecord]) -> str:

@@ -24,7 +24,7 @@ from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, StageCost, Tuned
-from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text import NAME, grouped, one_line, units
 from pipeline_bench.text.units import NS_PER_MS
 
 _PARALLEL = ("num_parallel_calls", "num_parallel_reads", "workers")
@@ -90,10 +90,7 @@ def captions(drawn: Sequence[StageRow]) -> Iterator[str]:
     yield "parallel: as written, or auto by TensorFlow's default; then as AUTOTUNE set it from first to last"
     if any(row.buffer for row in drawn):
         yield "buffer: elements in it on average, taken as fast as they come (– is not known), of how many it holds"
-    reasons: dict[str, list[str]] = {}
-    for row in drawn:
-        if row.reason:
-            reasons.setdefault(row.reason, []).append(row.label)
+    reasons = grouped((row.reason, row.label) for row in drawn if row.reason)
     yield from (f"{units.NOT_MEASURED} {', '.join(labels)}: {reason}" for reason, labels in reasons.items())
 
 

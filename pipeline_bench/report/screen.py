@@ -375,17 +375,17 @@ def _diagnosed(
         if left := attempts[most:]:
             shown.append(Text(f"  and {units.count(len(left), 'more attempt')}", style="dim"))
     shown += [_cut(held, width) for held in _held_back(found)]
-    if by_hand := _by_hand(session, found):
+    if by_hand := _by_hand(session):
         shown += [*apart, by_hand]
     return [*shown, *_ending(session, width, evidence=evidence, dense=dense, script_notes=script_notes)]
 
 
-def _by_hand(session: Session, found: Diagnosis) -> Text | None:
+def _by_hand(session: Session) -> Text | None:
     """Return what to write for the best fix that has no diff; None where it has one, or there is no fix."""
-    shown = diagnosis.code(session, found)
-    if shown is None or shown[1].diff or not shown[1].text:
+    shown = diagnosis.code(session)
+    if shown is None or shown.diff or not shown.text:
         return None
-    return Text.assemble(("To write: ", "bold"), one_line(shown[1].text))
+    return Text.assemble(("To write: ", "bold"), one_line(shown.text))
 
 
 def _held_back(found: Diagnosis) -> Iterator[Text]:

@@ -14,7 +14,7 @@ from pipeline_bench.analysis.thresholds import BUSY_SHARE
 from pipeline_bench.model.selftest import Check, Checked, Part, Selftest, Unit, Window
 from pipeline_bench.model.session import Session
 from pipeline_bench.report.layout import DETAILS
-from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text import NAME, grouped, one_line, units
 
 _STYLES = {"passed": "green", "failed": "bold red", "shown": "dim", "disturbed": "yellow", "not-run": "yellow"}
 _CELLS = (12, 12, 12, 6)
@@ -74,7 +74,8 @@ def summary(selftest: Selftest, most: int, width: int) -> RenderableType:
     """
     with_figure = [part for part in selftest.parts if part.worst is not None and part.worst.unit != "word"]
     if (left := len(with_figure) - most) > 0:
-        spared = sorted((part for part in with_figure if part.status == "passed"), key=_share_of_limit)[:left]
+        may_go = (part for part in with_figure if part.status == "passed")
+        spared = sorted(may_go, key=lambda part: part.worst.excess if part.worst else 0.0)[:left]
         with_figure = [part for part in with_figure if part not in spared]
     rows = [[Text(part.name), *_row(part.worst)[1:-1], _status(part)] for part in with_figure if part.worst is not None]
     grid = _grid("the worst figure of a part", rows, width, (*_CELLS[:-1], len("disturbed")))
@@ -85,10 +86,7 @@ def summary(selftest: Selftest, most: int, width: int) -> RenderableType:
         for each in selftest.windows
         if each.error_points is not None and each.window_ms is not None
     )
-    not_run: dict[str, list[str]] = {}
-    for part in selftest.parts:
-        if part.status == "not-run" and part.reason:
-            not_run.setdefault(part.reason, []).append(part.name)
+    not_run = grouped((part.reason, part.name) for part in selftest.parts if part.status == "not-run" and part.reason)
     # The headline names them all.
     names = ["not run"] if len(not_run) == 1 else [f"{', '.join(each)}: not run" for each in not_run.values()]
     reasons = (
@@ -96,12 +94,6 @@ def summary(selftest: Selftest, most: int, width: int) -> RenderableType:
     )
     every = Text(f"every check: {DETAILS}, or the page", style="dim")
     return Group(*([grid] if with_figure else []), *also, *windows, *_failures(selftest), *reasons, every)
-
-
-def _share_of_limit(part: Part) -> float:
-    """Return how much of what passes the worst error of a part is; 0 where no error is judged."""
-    worst = part.worst
-    return abs(worst.error) / worst.limit if worst is not None and worst.error is not None and worst.limit else 0.0
 
 
 def _grid(
@@ -142,11 +134,9 @@ def _shown(part: Part) -> Iterator[Check]:
     words = [check for check in part.checks if check.unit == "word"]
     yield from (check for check in part.checks if check.unit != "word")
     failed = [check for check in words if check.passed is False]
-    alike = [check for check in words if check.passed is not False]
+    alike = grouped(((check.planted_word, check.measured_word), check) for check in words if check.passed is not False)
     yield from failed
-    kinds = dict.fromkeys((check.planted_word, check.measured_word) for check in alike)
-    for kind in kinds:
-        same = [check for check in alike if (check.planted_word, check.measured_word) == kind]
+    for same in alike.values():
         name = same[0].what if len(same) == 1 else units.count(len(same), "variant")
         yield same[0].model_copy(update={"what": name})
 

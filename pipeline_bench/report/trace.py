@@ -147,10 +147,7 @@ def _phases(record: TrialRecord, tracks: TrialTracks) -> Iterator[Json]:
 def _steps(record: TrialRecord, tracks: TrialTracks, merged: int) -> Iterator[Json]:
     """Yield a trial's steps in order, each with its wait inside it, the warm-up under a name of its own.
 
-    Args:
-        record: the trial.
-        tracks: where its events go.
-        merged: how many neighbours make one slice; warm-up and measured steps are never in one.
+    `merged` neighbours make one slice; warm-up and measured steps are never in one.
     """
     if record.steps is None or record.steps.count == 0:
         return
@@ -195,14 +192,12 @@ class _Columns:
     @classmethod
     def of(cls, steps: TrialSteps) -> _Columns:
         start_ns, end_ns = steps.start_ns.unpack(), steps.end_ns.unpack()
-        loss = steps.loss.unpack()
-        wait_ns = steps.wait_ns.unpack() if steps.wait_ns is not None else None
         took_ns = np.maximum(end_ns - start_ns, 0)
-        wait_ns = None if wait_ns is None else np.clip(wait_ns, 0, took_ns)
-        if steps.steps is None:
-            return cls(start_ns, took_ns, wait_ns, loss)
-        several = np.maximum(steps.steps.unpack(), 1)
-        return cls(start_ns, took_ns * several, None if wait_ns is None else wait_ns * several, loss, several)
+        wait_ns = None if steps.wait_ns is None else np.clip(steps.wait_ns.unpack(), 0, took_ns)
+        weights = None if steps.steps is None else np.maximum(steps.steps.unpack(), 1)
+        several = 1 if weights is None else weights
+        waits_ns = None if wait_ns is None else wait_ns * several
+        return cls(start_ns, took_ns * several, waits_ns, steps.loss.unpack(), weights)
 
 
 def _single_steps(columns: _Columns, tracks: TrialTracks, category: str, first: int, last: int) -> Iterator[Json]:
@@ -242,12 +237,11 @@ def _merged_steps(
         name, ts = f"{word} {first_step}–{first_step + count - 1}", tracks.us(start)
         longest = {"step_ms_max": max_ms} if columns.weights is None else {}
         args = {"steps": count, "step_ms_mean": mean_ms, **longest, "loss": _finite(loss)}
-        if wait_ns is None:
-            yield complete(name, category, ts, span_ns, tracks.steps, args)
-            continue
-        args["input_wait_ms_mean"] = wait_ns / count / NS_PER_MS
+        if wait_ns is not None:
+            args["input_wait_ms_mean"] = wait_ns / count / NS_PER_MS
         yield complete(name, category, ts, span_ns, tracks.steps, args)
-        yield complete("input wait, summed", category, ts, min(wait_ns, span_ns), tracks.steps)
+        if wait_ns is not None:
+            yield complete("input wait, summed", category, ts, min(wait_ns, span_ns), tracks.steps)
 
 
 def _finite(value: float) -> float | str:

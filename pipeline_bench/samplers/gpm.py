@@ -74,10 +74,10 @@ class Gpm:
                 self._reason = _refusal(error)
         if self._reason is None:
             return []
-        return [self._absent(metric, now_ns, self._reason) for metric in self._not_explained()]
+        not_explained = [metric for metric in _METRICS.values() if metric not in self._explained]
+        return [self._absent(metric, now_ns, self._reason) for metric in not_explained]
 
     def close(self) -> None:
-        """Free the samples."""
         samples, self._samples = self._samples, []
         for sample in samples:
             self._nvml.nvmlGpmSampleFree(sample)
@@ -115,9 +115,6 @@ class Gpm:
                 why = f"NVML gave {value}, which cannot be" if code == 0 else explain(self._nvml.NVMLError(code))
                 readings.append(self._absent(metric, at_ns, why))
         return readings
-
-    def _not_explained(self) -> list[str]:
-        return [metric for metric in _METRICS.values() if metric not in self._explained]
 
     def _absent(self, metric: str, now_ns: int, reason: str) -> Reading:
         self._explained.add(metric)

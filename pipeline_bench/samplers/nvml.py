@@ -71,9 +71,11 @@ class NvmlSampler(Sampler):
         self._lock = ForkedLock()
         self._reason: str | None = "NVML was not opened"
         self._device = Accelerator()
-        self._cpu_s = 0.0
+        self.cpu_s = 0.0
+        """CPU time of the process up to its last answer, in seconds."""
         self._closed = False
-        self._pid: int | None = None
+        self.pid: int | None = None
+        """The number of the process, None when there is none any more."""
         self._group = 0
         self._told: IO[bytes] | None = None
         """What the subshell writes, see `_DETACHED`."""
@@ -104,16 +106,6 @@ class NvmlSampler(Sampler):
         """The GPU that is sampled, or the first there is, as `environment.describe` takes it."""
         self.wait_until_open()
         return replace(self._device, reason=self._reason)
-
-    @property
-    def pid(self) -> int | None:
-        """The number of the process, None when there is none any more."""
-        return self._pid
-
-    @property
-    def cpu_s(self) -> float:
-        """CPU time of the process up to its last answer, in seconds."""
-        return self._cpu_s
 
     def wait_until_open(self, timeout_s: float = math.inf) -> bool:
         """Wait until NVML is open and the GPU is selected, or cannot be; return whether that is known in time."""
@@ -209,7 +201,7 @@ class NvmlSampler(Sampler):
             self._told, self._group = starter.stdout, starter.pid
             assert self._told is not None
             self._files = tuple(files.identity(each.fileno()) for each in (self._connection, self._told))
-            self._pid = int(self._line())
+            self.pid = int(self._told.readline())
         except (OSError, ValueError) as error:  # a shell that cannot start it says no number
             self._reason = f"NVML's process could not be started: {getattr(error, 'strerror', None) or error}"
             if self._connection is not None:
@@ -221,7 +213,7 @@ class NvmlSampler(Sampler):
     @property
     def _running(self) -> bool:
         """Whether there is a process that answers us; a fork of ours has the same socket, and leaves it alone."""
-        return self._pid is not None and self._owner == os.getpid() and self._is_connected
+        return self.pid is not None and self._owner == os.getpid() and self._is_connected
 
     @property
     def _is_connected(self) -> bool:
@@ -231,7 +223,7 @@ class NvmlSampler(Sampler):
         if tuple(files.identity(each.fileno()) for each in (self._connection, self._told)) == self._files:
             return True
         _lost.append((self._connection, self._told))  # which would be closed when they go
-        self._pid, self._connection, self._told, self._reason = None, None, None, _CLOSED
+        self.pid, self._connection, self._told, self._reason = None, None, None, _CLOSED
         return False
 
     def _lose(self, reason: str, grace_s: float = 0.0) -> None:
@@ -243,7 +235,7 @@ class NvmlSampler(Sampler):
         """End the process: ask it to, wait so long, kill it. What the kernel does not let go at once is left to it."""
         if not self._running:
             return
-        pid, self._pid = self._pid, None
+        pid, self.pid = self.pid, None
         connection, self._connection = self._connection, None
         assert pid is not None
         assert connection is not None
@@ -267,16 +259,8 @@ class NvmlSampler(Sampler):
         """Return how the process ended, in words; None where it has not within the time."""
         assert self._told is not None
         if self._ended is None and readable(self._told.fileno(), timeout_s):
-            self._ended = _in_words(self._line())
+            self._ended = _in_words(self._told.readline())
         return self._ended
-
-    def _line(self) -> bytes:
-        """Return the next line that the subshell writes; an empty one where that has ended."""
-        assert self._told is not None
-        return self._told.readline()
-
-    def _how_it_ended(self) -> str:
-        return self._wait(self._limits.end_s) or STOPPED
 
     # --- requests and answers ----------------------------------------------------------------------------------------
 
@@ -331,7 +315,7 @@ class NvmlSampler(Sampler):
         except OSError:
             data = b""
         if not data:
-            self._lose(self._how_it_ended())
+            self._lose(self._wait(self._limits.end_s) or STOPPED)
             return
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
@@ -351,7 +335,7 @@ class NvmlSampler(Sampler):
         """
         ask = self._pending.popleft()
         self._waited.restart()
-        self._cpu_s = answer["cpu_s"]
+        self.cpu_s = answer["cpu_s"]
         if ask == "poll":
             self._readings += [Reading(**reading) for reading in answer["readings"]]
         elif ask in ("open", "select"):

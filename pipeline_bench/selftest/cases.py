@@ -90,7 +90,6 @@ class PlantedVariant:
 
     @property
     def name(self) -> str:
-        """The variant's."""
         return str(self.variant["name"])
 
 

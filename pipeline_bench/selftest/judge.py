@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -89,21 +89,12 @@ def judged(
     what: str, figure: str, unit: Unit, planted: float, measured: float | None, limit: float, reason: str | None = None
 ) -> Check:
     """Return a check of a number; one that was not measured fails, with its reason."""
+    asked: dict[str, Any] = {"what": what, "figure": figure, "unit": unit, "planted": planted, "limit": limit}
     if measured is None:
-        reason = reason or "not measured"
-        return Check(what=what, figure=figure, unit=unit, planted=planted, limit=limit, passed=False, reason=reason)
+        return Check(**asked, passed=False, reason=reason or "not measured")
     relative = unit in ("ratio", "ms")
     error = measured / planted - 1 if relative and planted else measured - planted
-    return Check(
-        what=what,
-        figure=figure,
-        unit=unit,
-        planted=planted,
-        measured=measured,
-        error=error,
-        limit=limit,
-        passed=abs(error) <= limit,
-    )
+    return Check(**asked, measured=measured, error=error, passed=abs(error) <= limit)
 
 
 def word(what: str, figure: str, planted: str, measured: str, reason: str | None = None) -> Check:

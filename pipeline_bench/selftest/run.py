@@ -22,7 +22,7 @@ from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.selftest import cases, gpu, judge, training
 from pipeline_bench.selftest.cases import PlantedVariant
-from pipeline_bench.selftest.steps import SelftestStep, attempt, changed, changing
+from pipeline_bench.selftest.training import SelftestStep, attempt, changed, changing
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.worker import probe_cost

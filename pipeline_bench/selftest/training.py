@@ -1,9 +1,12 @@
-"""Runs the selftest's trainings on a GPU: each comparison with a session of its own, beneath the selftest's folder."""
+"""Runs the selftest's trainings on a GPU: each comparison with a session of its own, beneath the selftest's folder.
+
+And a step of the selftest: the parts that it measures, and how; whatever it raises, the steps behind it are run.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench import environment
-from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.selftest import Part
-from pipeline_bench.model.session import Session
+from pipeline_bench.errors import PipelineBenchError, SessionError
+from pipeline_bench.model.selftest import Part, Selftest
+from pipeline_bench.model.session import Session, load
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.planted import gpu_loads
 from pipeline_bench.run import comparison, machine
@@ -24,7 +27,7 @@ from pipeline_bench.run.runner import ByPrecision, TrialGate
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.selftest import cases, judge, on_gpu
-from pipeline_bench.selftest.steps import SelftestStep, changed
+from pipeline_bench.text import line_of
 
 FOLDER = "gpu"
 _TUTORIAL_STEPS = 5000
@@ -136,7 +139,6 @@ class _Limited(ByPrecision):
 
     @property
     def over(self) -> bool:
-        """Whether the time is."""
         return time.monotonic() > self._ends_s
 
     def next(self, session: Session) -> tuple[Session, Trial | None]:
@@ -179,10 +181,63 @@ class _Neighbour(ExitStack):
         self._index = index
 
     def enter(self, index: int) -> None:
-        """See `TrialGate`."""
         if index == self._index:
             self.enter_context(beside(gpu_loads.run, {"loads": [_NEIGHBOUR]}, begins_within_s=_BEGINS_WITHIN_S))
 
     def leave(self, index: int) -> None:
-        """See `TrialGate`."""
         self.close()
+
+
+# --- a step ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SelftestStep:
+    """What is measured at a time, between two saves of the session."""
+
+    names: Sequence[str]
+    """Of the parts that it measures."""
+    do: Callable[[Outcome], Outcome]
+
+
+def changing(name: str, change: Callable[[Selftest], Selftest]) -> SelftestStep:
+    """Return the step of one part that changes nothing but the session's selftest."""
+    return SelftestStep((name,), lambda outcome: changed(outcome, change))
+
+
+def changed(outcome: Outcome, change: Callable[[Selftest], Selftest]) -> Outcome:
+    """Return the outcome with another selftest."""
+    selftest = outcome.session.selftest
+    assert selftest is not None
+    return replace(outcome, session=outcome.session.model_copy(update={"selftest": change(selftest)}))
+
+
+def attempt(step: SelftestStep, outcome: Outcome) -> Outcome:
+    """Return what a step came to; the parts of one that raised have the reason.
+
+    Raises:
+        SessionError: the session cannot be saved or read.
+    """
+    try:
+        return step.do(outcome)
+    except SessionError:
+        raise
+    except PipelineBenchError as error:
+        reason, expected = error.message, True
+    except Exception as error:  # a fault of this program's in one part must not cost the others
+        reason, expected = line_of(error), False
+    # A comparison has saved the trials that it ran until then.
+    outcome = replace(outcome, session=load(outcome.folder))
+    return changed(outcome, lambda selftest: _with_reason(selftest, step.names, reason, expected=expected))
+
+
+def _with_reason(selftest: Selftest, names: Sequence[str], reason: str, *, expected: bool) -> Selftest:
+    """Return the selftest with the reason in these parts; what could not be begun, for a known reason, did not fail."""
+    known, failed = {part.name: part for part in selftest.parts}, {"status": "failed", "reason": reason}
+    ended = [
+        judge.not_run(name, reason).model_copy(update={} if expected else failed)
+        if name not in known
+        else known[name].model_copy(update=failed)
+        for name in names
+    ]
+    return judge.with_parts(selftest, ended)

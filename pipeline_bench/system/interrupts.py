@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -35,7 +36,7 @@ class _Deferral:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._before: dict[int, Handler] = {}
-        self._pending: int | None = None
+        self.pending: int | None = None
         self.delivered = False
         self._pending_s = 0.0
 
@@ -48,26 +49,20 @@ class _Deferral:
                 signal.signal(number, self._note)
 
     def restore(self) -> None:
-        """Restore the handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    @property
-    def pending(self) -> bool:
-        """Whether a signal is kept back."""
-        return self._pending is not None
-
     def deliver(self) -> None:
         """Call the handler of the signal that is kept back, if there is one; by default it raises."""
-        number, self._pending = self._pending, None
+        number, self.pending = self.pending, None
         if number is not None:
             self.delivered = True
             self._before[number](number, None)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         now_s = self._clock()
-        if self._pending is None:
-            self._pending, self._pending_s = number, now_s
+        if self.pending is None:
+            self.pending, self._pending_s = number, now_s
         elif now_s - self._pending_s > INSIST_AFTER_S:
             self.deliver()
 
@@ -161,18 +156,13 @@ def to_the_end(ending: bool = False) -> Iterator[None]:
 
 def is_kept_back() -> bool:
     """Return whether a signal has come that `check` would let take effect."""
-    return _active is not None and _active.pending
+    return _active is not None and _active.pending is not None
 
 
 def raised_by_handler(error: BaseException) -> bool:
     """Return whether a signal's handler of the program's own raised an exception: whoever it met is to pass it on."""
     codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code in codes:
-            return True
-        trace = trace.tb_next
-    return False
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _code_of(handler: object) -> object:

@@ -11,7 +11,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Collection, Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 MESSAGE_CHARACTERS = 10_000
 """The most that is kept of what an exception or a program said: more is data, and nobody reads it."""
@@ -35,6 +35,9 @@ _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
 """The lone surrogates that stand for a byte of a path or an argument that is no UTF-8 (PEP 383)."""
 _QUOTED_BYTE = re.compile(r"(?<!\\)\\udc([89a-f][0-9a-f])")
 """Such a one as `repr` shows it."""
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 def safe(text: str) -> str:
@@ -119,6 +122,14 @@ def joined(names: Iterable[str], word: str = "") -> str:
     if comma == "; " and len(shown) > 2:  # noqa: PLR2004 - two need no comma between them
         return f"{comma.join(shown[:-1])}; {word} {shown[-1]}"
     return f" {word} ".join([", ".join(shown[:-1]), *shown[-1:]])
+
+
+def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    """Return the values of each key, in the order in which they came."""
+    groups: dict[_Key, list[_Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def free_name(name: str, taken: Collection[str], between: str = " ") -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 import stat
+import sys
 from contextlib import suppress
-from typing import IO
+from typing import IO, TextIO
 
 from rich.console import Console
 from rich.live import Live
 
+from pipeline_bench.model.trial import Trial
+from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.system import job_control
 
 
@@ -75,3 +79,23 @@ def nobody_reads(stream: IO[str]) -> bool:
         return any(event & select.POLLERR for _, event in asked.poll(0))
     except (OSError, ValueError):  # it is no file at all
         return False
+
+
+class UntilUnread(Observer):
+    """Ends the run, as SIGTERM does, once nobody is left to read stdout."""
+
+    unread = False
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        if not self.unread and any(map(nobody_reads, self._streams())):
+            self._end()
+        if not self.unread:
+            super().progress(trial, progress)
+
+    def _streams(self) -> tuple[TextIO, ...]:
+        return (sys.stdout,)  # where the session may go, with the lines on stderr
+
+    def _end(self) -> None:
+        if not self.unread:
+            self.unread = True
+            os.kill(os.getpid(), signal.SIGTERM)

@@ -108,7 +108,6 @@ class LiveView(Observer):
         self._draw()
 
     def render(self) -> RenderableType:
-        """Return the current screen."""
         state = self._state
         if state is None:
             return cut(Text(self._preparing, style="dim"), self._console.width)

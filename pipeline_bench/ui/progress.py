@@ -99,7 +99,6 @@ class SessionProgress:
         self._took_s: dict[str, list[float]] = {}
 
     def start(self, trial: Trial) -> None:
-        """Take in that a trial starts."""
         self.trial, self.last = trial, None
         if not self.open_ended and trial.index >= len(self.plan):
             self.plan += (trial,)
@@ -119,7 +118,6 @@ class SessionProgress:
         self.row(trial).update(progress)
 
     def finish(self, trial: Trial, record: TrialRecord, session: Session) -> None:
-        """Take in that a trial has ended."""
         self.session, self.trial, self.last = session, None, None
         if not self.open_ended:
             self.plan = planned(session.scenario)

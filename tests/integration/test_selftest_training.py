@@ -19,7 +19,7 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.selftest import cases, on_gpu, training
-from pipeline_bench.selftest.steps import attempt
+from pipeline_bench.selftest.training import attempt
 from pipeline_bench.system import interrupts
 from pipeline_bench.worker.devices import Matmul, TensorFlowDevice, TensorFlowReport
 from tests.integration import scripted_gpu

@@ -45,12 +45,7 @@ _Steps = tuple[Floats, Times | None]
 
 
 def distribution(session: Session, results: Sequence[Result]) -> Plot | None:
-    """Return a histogram a variant of the steps that its figures are of; None where there is no step.
-
-    Args:
-        session: that has the trials.
-        results: in the order of the rows.
-    """
+    """Return a histogram a variant of the steps of its figures, in the order of the results; None without a step."""
     counted = measured.of(session.scenario, session.trials, session.environment.cores)
     shown = [result for result in results if counted.get(result.variant)]
     if not shown:

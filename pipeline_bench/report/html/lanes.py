@@ -16,7 +16,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Json, Legend, label, name
-from pipeline_bench.text import units
+from pipeline_bench.text import grouped, units
 from pipeline_bench.text.units import NS_PER_MS, NS_PER_S
 
 PHASED_TRIALS = 24
@@ -127,9 +127,7 @@ def _fitting(record: TrialRecord, clock: Clock) -> str:
 
 def _gathered(found: Sequence[tuple[float, str]], clock: Clock) -> list[tuple[float, str]]:
     """Return one mark for what lies near each other on the axis: its mean time, and the first texts."""
-    places: dict[int, list[tuple[float, str]]] = defaultdict(list)
-    for at_s, text in found:
-        places[int(_MARKS * at_s / clock.span_s)].append((at_s, text))
+    places = grouped((int(_MARKS * at_s / clock.span_s), (at_s, text)) for at_s, text in found)
     made = []
     for near in places.values():
         texts = list(dict.fromkeys(text for _, text in near))
@@ -203,7 +201,6 @@ class ChartSteps:
 
     @property
     def count(self) -> int:
-        """How many steps there are."""
         return len(self.step_ms) if self.weights is None else int(self.weights.sum())
 
     @property
@@ -279,8 +276,6 @@ def quantiles(values: Floats, starts: npt.NDArray[np.intp], share: float) -> Flo
 
 def ascending(at_s: Floats, *columns: Floats) -> tuple[Floats, ...]:
     """Return times and their columns in the order of time; threads that read a clock by turns may not keep it."""
-    if len(at_s) < 2 or bool(np.all(np.diff(at_s) >= 0)):  # noqa: PLR2004 - one time is in order
-        return at_s, *columns
     order = np.argsort(at_s, kind="stable")
     return at_s[order], *(column[order] for column in columns)
 
@@ -299,7 +294,6 @@ class Curve:
     y: list[float | None] = field(default_factory=list)
 
     def add(self, x: Floats, y: Floats) -> None:
-        """Add one trial's points."""
         self.x += [*x.tolist(), None]
         self.y += [*y.tolist(), None]
 
@@ -321,11 +315,6 @@ class Lane:
     title: str
     lines: Curves
     upper: float | None = None
-
-
-def full(lines: Curves) -> Curves:
-    """Return those that have a point."""
-    return {key: line for key, line in lines.items() if line.x}
 
 
 def step_limit(records: Sequence[TrialRecord], steps: Mapping[int, ChartSteps]) -> float | None:

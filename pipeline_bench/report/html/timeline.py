@@ -91,44 +91,41 @@ def _lanes(
         span_s = max(record.took_s, 1e-9)
         points = max(least, round(POINTS * span_s / clock.span_s))
         key = record.variant
-        _add(device[key, "device"], _device(session, record, clock, steps.get(index)), points)
-        _add(machine[key, "machine"], _track(record, "machine_cpu_percent", clock), points)
+        _add(device, (key, "device"), _device(session, record, clock, steps.get(index)), points)
+        _add(machine, (key, "machine"), _track(record, "machine_cpu_percent", clock), points)
         for queue in record.queue_depths:
             read = lanes.finite(queue.at_ns.unpack(), queue.size.unpack(), clock)
             share = read and (read[0], 100 * read[1] / max(queue.capacity, 1))
-            _add(depth[key, queue.name], share, points)
+            _add(depth, (key, queue.name), share, points)
         if index in steps:
             _add_steps(step_ms, wait, key, steps[index], points)
     return [
-        Lane(f"{_kinds(session, records)} utilization, %", {**lanes.full(device), **lanes.full(machine)}, 105.0),
-        Lane(lanes.STEP_TIME, lanes.full(step_ms), lanes.step_limit(records, steps)),
-        Lane("input wait, % of the step", lanes.full(wait), lanes.wait_limit(wait)),
-        Lane("queue depth, % of its capacity", lanes.full(depth), 105.0),
+        Lane(f"{_kinds(session, records)} utilization, %", {**device, **machine}, 105.0),
+        Lane(lanes.STEP_TIME, step_ms, lanes.step_limit(records, steps)),
+        Lane("input wait, % of the step", wait, lanes.wait_limit(wait)),
+        Lane("queue depth, % of its capacity", depth, 105.0),
     ]
 
 
-def _add(line: Curve, read: tuple[Floats, Floats] | None, points: int) -> None:
-    """Add the mean of each bin, at the mean time of what is in it."""
+def _add(lines: Curves, key: tuple[str, str], read: tuple[Floats, Floats] | None, points: int) -> None:
+    """Add to a line the mean of each bin, at the mean time of what is in it."""
     if read is None or not len(read[0]):
         return
     at_s, values = lanes.ascending(*read)
     starts = lanes.bins(at_s, points)
-    line.add(lanes.means(at_s, starts), lanes.means(values, starts))
+    lines[key].add(lanes.means(at_s, starts), lanes.means(values, starts))
 
 
 def _add_steps(step_ms: Curves, wait: Curves, key: str, steps: ChartSteps, points: int) -> None:
-    if steps.wait_ms is None:
-        at_s, took = lanes.ascending(steps.at_s, steps.step_ms)
-        waited = None
-    else:
-        at_s, took, waited = lanes.ascending(steps.at_s, steps.step_ms, steps.wait_ms)
+    waits_ms = [] if steps.wait_ms is None else [steps.wait_ms]
+    at_s, took, *waited = lanes.ascending(steps.at_s, steps.step_ms, *waits_ms)
     starts = lanes.bins(at_s, points)
     middle = lanes.means(at_s, starts)
     step_ms[key, "median"].add(middle, lanes.quantiles(took, starts, 0.5))
     step_ms[key, "95th percentile"].add(middle, lanes.quantiles(took, starts, 0.95))
-    if waited is not None:
+    if waited:
         mean = lanes.means(took, starts)
-        wait[key, "share"].add(middle, np.clip(100 * lanes.means(waited, starts) / np.maximum(mean, 1e-9), 0, 100))
+        wait[key, "share"].add(middle, np.clip(100 * lanes.means(waited[0], starts) / np.maximum(mean, 1e-9), 0, 100))
 
 
 def _kind(session: Session, record: TrialRecord) -> str:

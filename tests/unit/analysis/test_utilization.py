@@ -18,7 +18,7 @@ from pipeline_bench.model.result import Precision, Result
 from pipeline_bench.model.selftest import Window
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Track
-from pipeline_bench.report import activity
+from pipeline_bench.report import step_parts
 from pipeline_bench.samplers.nvml_metrics import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit import records
@@ -152,7 +152,7 @@ def test_a_gpu_without_gpm_says_why() -> None:
 @pytest.mark.parametrize(("percent", "wait_ms", "said"), [(12.0, 0.2, True), (80.0, 0.2, False), (12.0, 4.0, False)])
 def test_a_fed_gpu_with_idle_sms_has_small_kernels(percent: float, wait_ms: float, said: bool) -> None:
     at_s = np.arange(0.2, 2.0, 0.2)
-    shown = activity.facts(session(track(SMS, "NVML GPM", at_s, at_s * 0 + percent, at_s - 0.2), wait_ms=wait_ms))
+    shown = step_parts.of_gpu(session(track(SMS, "NVML GPM", at_s, at_s * 0 + percent, at_s - 0.2), wait_ms=wait_ms))
     assert ("small kernels, not data" in shown[0][1]) is said
 
 
@@ -165,7 +165,7 @@ def test_every_metric_has_its_own_source_window_and_coverage_or_reason() -> None
         track("device_pcie_rx_mib_per_s", "NVML GPM", at_s, at_s * 0 + 900, at_s - 0.2),
         Track(metric="device_tensor_percent", source="NVML GPM", reason="no permission"),
     )
-    ((names, said),) = activity.facts(found)
+    ((names, said),) = step_parts.of_gpu(found)
     assert names == "fifo_queue; ceiling"
     assert said == (
         "kernels ran 40 % (NVML samples, windows of 167 ms, 94 % of the measured time); "
@@ -178,7 +178,7 @@ def test_every_metric_has_its_own_source_window_and_coverage_or_reason() -> None
 def test_a_gpu_without_gpm_has_a_line_that_says_why() -> None:
     lost = Track(metric=UTILIZATION, source=SAMPLES_SOURCE, reason="the GPU was lost")
     gone = [Track(metric=metric, source="NVML GPM", reason="no GPM") for metric in ACTIVITY[:2]]
-    ((_, said),) = activity.facts(session(lost, *gone))
+    ((_, said),) = step_parts.of_gpu(session(lost, *gone))
     assert said == "kernels ran (not measured: the GPU was lost); SMs busy, warps (not measured: no GPM)"
 
 

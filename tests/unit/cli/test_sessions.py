@@ -13,10 +13,10 @@ from rich.text import Text
 
 import pipeline_bench
 from pipeline_bench.cli import options, run
-from pipeline_bench.cli import saved as cli_saved
 from pipeline_bench.model import Series
 from pipeline_bench.model import session as saved
 from pipeline_bench.model.diagnosis import CodeChange
+from pipeline_bench.report import diagnosis
 from pipeline_bench.report.diagnosis import headline
 from pipeline_bench.system.files import in_use
 from tests.unit import diagnoses, sessions
@@ -82,7 +82,7 @@ def test_a_word_names_a_session_to_report_and_to_load(word: str, name: str, caps
 def test_a_report_says_where_the_page_and_the_patch_are(
     reports: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_saved, "proposed_code", lambda session: CodeChange(diff="a diff", root="/home/user"))
+    monkeypatch.setattr(diagnosis, "code", lambda session: CodeChange(diff="a diff", root="/home/user"))
     keep(reports / "fixed", "2026-03-09T10:00:00+00:00", diagnoses.session())
     assert run(["report", "last"]) == 0
     assert "Page: " not in capsys.readouterr().out
@@ -98,7 +98,7 @@ def test_a_report_says_where_the_page_and_the_patch_are(
 def test_a_report_offers_no_patch_that_is_not_its_sessions(
     other: str, reports: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_saved, "proposed_code", lambda session: CodeChange(diff="a diff", root="/home/user"))
+    monkeypatch.setattr(diagnosis, "code", lambda session: CodeChange(diff="a diff", root="/home/user"))
     keep(reports / "fixed", "2026-03-09T10:00:00+00:00", diagnoses.session())
     (reports / "fixed" / "fix.patch").write_text(other, encoding="utf-8")
     assert run(["report", "last"]) == 0

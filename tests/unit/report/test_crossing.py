@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import crossing
+from pipeline_bench.report import step_parts
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit import records
 
@@ -34,7 +34,7 @@ def session(of_ms: dict[str, tuple[float, float]], *variants: dict[str, Any], no
 def test_the_cost_of_the_crossing_is_said_beside_the_same_input_without_a_worker() -> None:
     of_ms = {"local": (5.4, 4.4), "4 files": (3.0, 2.0), "1 worker": (9.5, 8.5), "2 workers": (6.0, 5.0)}
     found = session(of_ms, LOCAL, FOUR_FILES, WORKER, TWO)
-    ((name, text),) = crossing.facts(found)
+    ((name, text),) = step_parts.of_service(found)
     assert name == "1 worker"
     assert text.startswith("a step takes 4.10 ms (")
     assert text.endswith("longer than that of local, whose own process makes the same batches")
@@ -53,18 +53,18 @@ def test_the_cost_of_the_crossing_is_said_beside_the_same_input_without_a_worker
 def test_nothing_is_said_where_the_steps_show_no_crossing(
     of_ms: dict[str, tuple[float, float]], variants: tuple[dict[str, Any], ...]
 ) -> None:
-    assert crossing.facts(session(of_ms, *variants)) == []
+    assert step_parts.of_service(session(of_ms, *variants)) == []
 
 
 def test_a_difference_that_may_be_none_is_not_said_to_be_a_cost() -> None:
     found = session({"local": (5.4, 4.4), "1 worker": (5.41, 4.4)}, LOCAL, WORKER, noise=0.2)
-    ((_, text),) = crossing.facts(found)
+    ((_, text),) = step_parts.of_service(found)
     assert text.endswith("is not shown")
 
 
 def test_a_step_with_a_worker_may_be_shorter() -> None:
     found = session({"local": (9.5, 8.5), "1 worker": (5.4, 4.4)}, LOCAL, WORKER)
-    ((_, text),) = crossing.facts(found)
+    ((_, text),) = step_parts.of_service(found)
     assert text.startswith("a step takes 4.10 ms (")
     assert "-" not in text
     assert text.endswith("shorter than that of local, whose own process makes the same batches")

@@ -19,7 +19,7 @@ from pipeline_bench.model import session as sessions
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import Checked, GpuRun, Part, Selftest, Window, last_selftest
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import activity, html
+from pipeline_bench.report import html, step_parts
 from pipeline_bench.samplers.nvml_metrics import RATES_SOURCE, SAMPLES_SOURCE, UTILIZATION
 from pipeline_bench.selftest import cases, gpu
 from tests.stubs.nvml import gpu_environment, gpu_stub
@@ -179,7 +179,7 @@ def test_what_gpm_says_of_tensor_cores_and_bus_is_shown(ran: Ran) -> None:
 
 def test_what_gpm_said_of_a_run_is_a_line_of_the_report(ran: Ran) -> None:
     session = of_a_trial(ran, ran.gpu_run("25 % of the SMs"), ran.checked.usable_windows)
-    _, line = activity.facts(session)[0]
+    _, line = step_parts.of_gpu(session)[0]
     busy = session.results[0].device_utilization.activity[0]
     assert busy.mean == pytest.approx(0.85 * 25, abs=0.2 * 25)
     assert busy.coverage is not None

@@ -18,7 +18,7 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.selftest import cases, gpu, judge, run
-from pipeline_bench.selftest.steps import SelftestStep, attempt
+from pipeline_bench.selftest.training import SelftestStep, attempt
 from pipeline_bench.system import interrupts
 from tests.trials import new_session, parts_of
 

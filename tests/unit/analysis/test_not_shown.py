@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench import plugins
-from pipeline_bench.analysis import scope
+from pipeline_bench.analysis import validity
 from pipeline_bench.model.events import NumberedSamples, Storage, Work
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.resolve import resolve
@@ -66,34 +66,32 @@ def test_what_a_backend_may_make_before_the_first_step(backend: str, options: di
 
 def test_a_buffer_that_holds_much_of_a_trial_is_remarked_with_the_steps_that_it_takes() -> None:
     options = {"prefetch": 20}
-    ((name, text),) = scope.remarks(session("tf_data", options, steps=60))
+    ((name, text),) = validity.not_shown(session("tf_data", options, steps=60))
     assert name == "own"
     assert text == (
         "its buffer holds up to 20 batches, made before the steps that count, and a trial has 60: a part of its wait "
         "may not show; use --steps 120"
     )
-    assert scope.remarks(session("tf_data", options, steps=120)) == []
+    assert validity.not_shown(session("tf_data", options, steps=120)) == []
 
 
 @pytest.mark.parametrize(("steps", "told"), [(31, True), (32, False)])
 def test_a_cache_that_no_trial_came_to_read_is_remarked(steps: int, told: bool) -> None:
-    found = scope.remarks(session("tf_data", {"cache": "samples"}, steps))
+    found = validity.not_shown(session("tf_data", {"cache": "samples"}, steps))
     text = "no trial came to its second epoch, so its cache was never read; use --steps 63"
     assert found == [("own", text)] * told
-    assert scope.remarks(session("tf_data", {}, steps)) == []
+    assert validity.not_shown(session("tf_data", {}, steps)) == []
 
 
 def test_files_that_were_cold_for_one_trial_alone_are_remarked() -> None:
-    ((name, text),) = scope.remarks(session("tf_data", {}, 60, resident=(0.02, 1.0, 0.99)))
+    ((name, text),) = validity.not_shown(session("tf_data", {}, 60, resident=(0.02, 1.0, 0.99)))
     assert name == "own"
     assert text.startswith("repeat 1 found 2 % of the files in the page cache, and others up to 100 %")
-    assert scope.remarks(session("tf_data", {}, 60, resident=(0.95, 1.0))) == []
+    assert validity.not_shown(session("tf_data", {}, 60, resident=(0.95, 1.0))) == []
 
 
 def test_of_a_backend_that_is_gone_nothing_is_said() -> None:
     kept = session("tf_data", {"prefetch": 20}, 60)
     variants = tuple(each.model_copy(update={"backend": "gone"}) for each in kept.scenario.variants)
-    assert (
-        scope.remarks(kept.model_copy(update={"scenario": kept.scenario.model_copy(update={"variants": variants})}))
-        == []
-    )
+    scenario = kept.scenario.model_copy(update={"variants": variants})
+    assert validity.not_shown(kept.model_copy(update={"scenario": scenario})) == []
