@@ -33,17 +33,17 @@ KEPT_TRAININGS = 10
 class Watched:
     """The trainings of this process, and its record, which is written when the process ends.
 
-    Args:
-        folder: where the record goes.
-        out: where the sessions go.
+    The record goes to `folder`, the sessions to `out`. `started`: which process Python was started as, and where.
     """
 
-    def __init__(self, folder: Path, out: Path) -> None:
+    def __init__(self, folder: Path, out: Path, started: tuple[int, str | None]) -> None:
         self._folder, self._out = folder, out
         self._in_library = threading.local()
         self.functions = Functions(self._in_library)
         self._parents: list[Any] = []
-        self._command, self._started_in = process_records.command(), process_records.folder()
+        started_pid, self._started_in = started
+        # A diagnosis of it would not look into what it forks: as below, where the fork is the first to import anything.
+        self._command = process_records.command() if os.getpid() == started_pid else ()
         self._variables = process_records.variables()
         self._begin()
         os.register_at_fork(after_in_child=self._forked)
@@ -73,7 +73,7 @@ class Watched:
     def _forked(self) -> None:
         """Start afresh in a fork of the program, which must not end what its parent measures."""
         self._parents.append((self._trainings, self._loops))
-        self._command = ()  # a diagnosis of it would not look into what it forks
+        self._command = ()
         self._begin()
 
     @contextmanager
@@ -361,7 +361,7 @@ class Watched:
         loops = (process_records.of_loop(where, loop, self._loops.only_reads(loop)) for where, loop in shown)
         fits = map(process_records.of_fit, list(self._trainings))
         trainings = [each for each in (*fits, *loops) if each is not None]
-        unseen = process_records.ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
+        unseen = process_records.unseen(trainings, self._loops, self._tapes_unwatched)
         record = {
             "program": process_records.program(),
             "executable": sys.executable,
@@ -388,13 +388,13 @@ class Watched:
             return otherwise
 
 
-def imported(module: Any) -> None:
-    """Patch a module that the program has just imported."""
+def imported(module: Any, started: tuple[int, str | None]) -> None:
+    """Patch a module that the program has just imported; `started` as of `Watched`."""
     from pipeline_bench.injection import patches
 
-    patches.apply(module, _watched())
+    patches.apply(module, _watched(started))
 
 
 @functools.cache
-def _watched() -> Watched:
-    return Watched(Path(os.environ[RUN_VARIABLE]), Path(os.environ[OUT_VARIABLE]))
+def _watched(started: tuple[int, str | None]) -> Watched:
+    return Watched(Path(os.environ[RUN_VARIABLE]), Path(os.environ[OUT_VARIABLE]), started)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from json import dumps  # as it is now: a program may replace it
 from pathlib import Path
 from typing import Any
 
 from pipeline_bench.injection.loop_locations import Loop
+from pipeline_bench.injection.watched_loops import WatchedLoops
 
 # Why something is not watched.
 ASYNCHRONOUS = (
@@ -22,6 +24,12 @@ SIGNATURE = (
     "a tf.function that trains and takes its batches from an iterator that its input_signature names, or that it was "
     "traced with before: nothing in its graph tells how long each batch was waited for"
 )
+_BY_BACKWARD = (
+    "PyTorch, which trains on batches that no DataLoader gives it ({calls:,} calls of backward without one): how long "
+    "it waits for them is not known"
+)
+_BACKWARD_CALLS = 30
+"""From so many on they are a training, and no picture or two of what a model looks at."""
 UNPATCHED = "a fit of a Keras that another library's import hook loaded: pipeline-bench could not patch it"
 DETERMINISTIC = "a loop in a tf.function: where TensorFlow's ops are to be deterministic, its graphs may read no clock"
 
@@ -58,6 +66,20 @@ def of_loop(where: Loop, loop: Any, only_reads: bool) -> dict[str, Any] | None:
         spent_ns = sum(each.first_step_ns + each.steps_ns for each in time.epochs) if time is not None else 0
         its_own |= {"steps": loop.passes.taken, "seconds": spent_ns / 1e9}
     return {**_training(str(where.line), loop.record.kept, timed=not only_reads), **its_own}
+
+
+def unseen(trainings: Sequence[dict[str, Any]], loops: WatchedLoops, tapes: bool) -> str | None:
+    """Return what trains in this process and is not watched, where nothing that is watched trains; None: nothing does.
+
+    Args:
+        trainings: the entries of what is watched.
+        loops: those of the process.
+        tapes: whether eager code on a GPU entered a GradientTape.
+    """
+    if tapes and not trainings:
+        return ASYNCHRONOUS
+    trains = loops.unwatched or any(each.get("trains", True) for each in trainings)
+    return None if trains or loops.unfed_backward < _BACKWARD_CALLS else _BY_BACKWARD.format(calls=loops.unfed_backward)
 
 
 def program() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -21,6 +22,10 @@ _CALLS_A_BATCH = 50
 without another batch, something else makes what they train on."""
 _CALLS_BEHIND = 2
 """The same where all data have ended: a loop may ask for its next batch before it trains on the last one."""
+_UNFED_CALLS = 100
+"""Calls of PyTorch's `backward` on what no loop gives, from which on a loop that none followed only reads: a CUDA graph
+is captured by a dozen."""
+_TAKES_ALSO = "each step also takes a batch in {where}, for which it waits too: that is part of the input wait"
 
 
 class WatchedLoops:
@@ -49,6 +54,8 @@ class WatchedLoops:
         """Whether any call, or function, was seen to train: of JAX and others none ever is."""
         self._hears_backward = False
         """Whether PyTorch's `backward` was called, and so is seen wherever it is."""
+        self.unfed_backward = 0
+        """How many of its calls trained on what no loop over batches gives."""
 
     def of(self, line: Line, begin: Callable[[str], Any], function: Any = None, data: Any = None, path: int = 0) -> Any:
         """Return what watches the loop of a line over these data; None where it is to be left alone.
@@ -141,8 +148,10 @@ class WatchedLoops:
     def see_backward(self) -> None:
         """Take in a call of PyTorch's `backward`, which trains; one within another is a part of that."""
         self._hears_backward = True
-        if not _is_in_backward():
-            self.feed_a_call(begins=False)
+        if not (_is_in_backward() or self.feed_a_call(begins=False)):
+            self.unfed_backward += 1
+            for loop in list(self._by_line.values()):
+                loop.see_other_training()
 
     def see_gradient(self) -> None:
         """Take in a call of PyTorch's `grad`: by it a program trains, or looks at a model, as an attack does."""
@@ -167,7 +176,7 @@ class WatchedLoops:
         if self._by_line:
             from pipeline_bench.monitoring.steps import LoopSteps  # which the first loop has imported
 
-            LoopSteps.see_evaluation(threading.get_ident(), time.monotonic_ns())
+            LoopSteps.see_others(threading.get_ident(), time.monotonic_ns())
 
     def _see_training(self, begins: bool) -> None:
         """Take in that something trains, with which a step `begins`: perhaps on what the loops under way take."""
@@ -190,7 +199,8 @@ class WatchedLoops:
         A count of the samples does so, the adapting of a layer, or an evaluation with PyTorch. What graphs take is
         known too late to tell. A call of JAX is never seen, and one of a function that was not traced here may train. A
         `fit` does not show that a function which the loop calls would be seen to. PyTorch may train without a call of
-        `backward`, as by a CUDA graph: of its loops, another one must have been seen to train.
+        `backward`, as by a CUDA graph: beside its loops, another one, or much that no loop gives, must have been seen
+        to be trained on.
         """
         known = self._calls_train or (self._fits_train and not loop.called)
         if not (known and (loop.on_tf_data or self._is_beside_backward(loop))) or self._may_train_unseen:
@@ -199,8 +209,8 @@ class WatchedLoops:
         return not (loop.saw_training or loop.in_training or in_graphs or loop.called - {False})
 
     def _is_beside_backward(self, loop: Any) -> bool:
-        """Return whether a loop over a DataLoader, or grain, is beside one that was seen to train by `backward`."""
-        trains = any(each.saw_training for each in self._by_line.values())
+        """Return whether a loop over a DataLoader, or grain, is beside what was seen to train by `backward`."""
+        trains = self.unfed_backward >= _UNFED_CALLS or any(each.saw_training for each in self._by_line.values())
         return self._hears_backward and trains and not loop.by_calls
 
     @property
@@ -210,15 +220,29 @@ class WatchedLoops:
         return user_code.names(tuple(name for name in user_code.UNSEEN if name not in seen))
 
     def shown(self, fits: bool) -> Iterator[tuple[Loop, Any]]:
-        """Yield the loops with their lines, without those that only look where something else trains.
+        """Yield the loops with their lines, one of those of a training, without those that only look beside one.
 
         Args:
             fits: whether a `fit` trains.
         """
         loops = list(self._by_line.items())
         looks = {id(loop) for _, loop in loops if self._only_looks(loop, fits)}
+        loops = [(where, loop) for where, loop in loops if self._tells_itself(loop)]
         trains = fits or any(loop.record.kept is not None and id(loop) not in looks for _, loop in loops)
-        yield from ((where, loop) for where, loop in loops if not (trains and id(loop) in looks))
+        loops = [(where, loop) for where, loop in loops if not (trains and id(loop) in looks)]
+        yield from ((where, loop) for where, loop in loops if self._tells_itself(loop))
+
+    def _partners(self, loop: Any) -> list[tuple[Loop, Any]]:
+        """Return the loops that take a batch in each step of this one, with their lines: they are one training."""
+        found = [(where, each) for where, each in list(self._by_line.items()) if loop.is_partner(each)]
+        return [(where, each) for where, each in found if not self._hears or (loop.saw_training and each.saw_training)]
+
+    def _tells_itself(self, loop: Any) -> bool:
+        """Return whether no other loop tells of its waits: of partners the first does that has most of the wait."""
+        partners = {id(each) for _, each in self._partners(loop)}
+        together = [each for each in list(self._by_line.values()) if each is loop or id(each) in partners]
+        longest_ns = max(each.own_wait_ns for each in (loop, *together))
+        return next((each for each in together if 2 * each.own_wait_ns >= longest_ns), loop) is loop
 
     def _only_looks(self, loop: Any, fits: bool = False) -> bool:
         """Return whether a loop never took three batches in a row, and nothing says that it trains.
@@ -235,8 +259,14 @@ class WatchedLoops:
             guarded: calls what it is given, and keeps its error from the program.
         """
         for loop in sorted(self._by_line.values(), key=lambda loop: self._only_looks(loop, fits)):
-            is_shown = any(loop is each for _, each in self.shown(fits))
-            guarded(loop.end if is_shown else loop.drop)
+            guarded(functools.partial(self._end, loop, fits))
+
+    def _end(self, loop: Any, fits: bool) -> None:
+        if any(loop is each for _, each in self.shown(fits)):
+            loop.record.remarks += [_TAKES_ALSO.format(where=where) for where, _ in self._partners(loop)]
+            loop.end()
+        else:
+            loop.drop()
 
     def _leaves_a_look(self) -> bool:
         """Stop watching the first line that only looks at batches; return whether there was one.

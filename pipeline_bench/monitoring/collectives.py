@@ -111,7 +111,7 @@ class Ahead:
             settled: whether these are the last ones.
         """
         at_ns, wait_ns = (np.concatenate(each) for each in zip(self._held, rows[:2], strict=True))
-        known = rows._replace(at_ns=at_ns, wait_ns=wait_ns)
+        known = rows._replace(at_ns=at_ns, wait_ns=wait_ns, iterators=None)  # of a `for`, which has one
         if account is not None:
             known = known._replace(wait_ns=account.blocked_ns(known))
         complete = len(at_ns) if settled else max(0, len(at_ns) - 1)

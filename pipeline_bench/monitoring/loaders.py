@@ -42,6 +42,9 @@ class LoaderMonitor(LoopMonitor):
         self._ready: Callable[[], Any] = lambda: None
         """Gives the last iterator while its loop holds it: workers end with that."""
         self.record.buffered = self._buffered
+        self._records_gradients = getattr(sys.modules.get("torch"), "is_grad_enabled", None)
+        self._unrecorded = 0
+        """How many batches it took while PyTorch recorded no gradients."""
         self._looks: int | None = None
         """At how many ends of iterators, at most, it is looked whether a `cycle` asked them; None before the first."""
         self._cycles = False
@@ -57,6 +60,15 @@ class LoaderMonitor(LoopMonitor):
         """
         return self._cycled_from == self._steps.begun
 
+    @property
+    def saw_training(self) -> bool:
+        """See `LoopMonitor`; not of a batch of validation now and then, in front of other batches that are trained on.
+
+        One takes those while no gradients are recorded.
+        """
+        is_beside = 2 * self._fed < self._seen and 2 * self._unrecorded > self._steps.begun
+        return super().saw_training and not is_beside
+
     def timed(self, iterator: Any, making_ns: int = 0) -> Any:
         """Return the same iterator, which now reports how long each `next` took; it stays an instance of its class.
 
@@ -70,7 +82,7 @@ class LoaderMonitor(LoopMonitor):
         timed_class = _timed_class(type(iterator))  # type: ignore[arg-type] # a class can be hashed
         self._ready = weakref.ref(iterator)
         iterator._pipeline_bench_steps, iterator._pipeline_bench_making_ns = self._steps, making_ns
-        iterator._pipeline_bench_ended = self._see_end
+        iterator._pipeline_bench_ended, iterator._pipeline_bench_took = self._see_end, self._see_batch
         iterator.__class__ = timed_class  # last: what refuses an attribute stays as it is
         if self._looks is None:
             names_it = any("cycle" in frame.f_code.co_names for frame in outward(sys._getframe(1)))
@@ -90,6 +102,10 @@ class LoaderMonitor(LoopMonitor):
         if self.is_cycled:
             self.record.remarks.append(_CYCLED)
         return super().close(reason)
+
+    def _see_batch(self) -> None:
+        if self._records_gradients is not None and not self._records_gradients():
+            self._unrecorded += 1
 
     def _see_end(self, iterator: Any) -> None:
         """Take in that an iterator has ended; see whether a `cycle` asked it, if that may be."""
@@ -145,6 +161,7 @@ def _timed_class(plain: type) -> type:
             raise
         asked_ns = start_ns - making_ns
         receive(asked_ns, time.monotonic_ns() - asked_ns, threading.get_ident(), id(self))
+        self._pipeline_bench_took()
         return batch
 
     named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}

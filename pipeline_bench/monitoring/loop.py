@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import shutil
 import threading
 import time
@@ -160,6 +161,19 @@ class LoopMonitor:
         if self._may_have_new_batch:
             self._fed, self._last_fed, self._in_pass = self._fed + 1, self._steps.last, True
 
+    def see_other_training(self) -> None:
+        """Take in that something trains on what no loop gives."""
+        self._seen += not self.is_over
+
+    def is_partner(self, other: LoopMonitor) -> bool:
+        """Return whether nearly every step of either loop takes one batch of both."""
+        return self._steps.is_partner(other._steps)
+
+    @property
+    def own_wait_ns(self) -> int:
+        """How long its steps waited for its own batches, without those of its partners."""
+        return self._steps.partners.own_ns
+
     @property
     def has_new_batch(self) -> bool:
         """Whether it goes on, and took a batch since it was last seen to train, as far as that is known."""
@@ -315,6 +329,8 @@ class DatasetMonitor(LoopMonitor):
             worked_ns = time.monotonic_ns() - asked.at_ns - asked.wait_ns
             self._handed_on, self._worked_ns = self._handed_on + 1, self._worked_ns + worked_ns
             asked.wait_ns += worked_ns * self._is_on_cpu
+            if self._is_on_cpu:  # what it took of other loops is in that
+                asked.beside.clear()
 
     def poll(self) -> None:
         """See `LoopMonitor`; also note where a generator is that works on a batch."""
@@ -362,8 +378,9 @@ class DatasetMonitor(LoopMonitor):
                 if self.probe.asks_ahead:
                     collectives.read(settled)
                     rows = self._ahead.blocked(rows, collectives.account(), settled)
-                for at_ns, wait_ns in zip(rows.at_ns.tolist(), rows.wait_ns.tolist(), strict=True):
-                    self._steps.receive(at_ns, wait_ns, _GRAPH)
+                iterators = itertools.repeat(0) if rows.iterators is None else rows.iterators.tolist()
+                for at_ns, wait_ns, each in zip(rows.at_ns.tolist(), rows.wait_ns.tolist(), iterators, strict=False):
+                    self._steps.receive(at_ns, wait_ns, _GRAPH, iterator=each)
             super().read(settled)
 
     def _receive(self, at_ns: int, wait_ns: int, iterator: int = 0) -> None:

@@ -26,6 +26,8 @@ from pipeline_bench.graph_ops import between_stamps, clock_s
 from pipeline_bench.monitoring.ring import Ring
 from pipeline_bench.monitoring.steps import ENDED, LEFT
 
+_ITERATORS = "_pipeline_bench_iterators"
+"""The attribute of a graph that has those that it takes from."""
 _EXAMPLES = 2
 """A `take` of so many batches, or samples, is one who looks."""
 
@@ -65,6 +67,20 @@ def _last_ops(some: Sequence[Any]) -> list[Any]:
     needed = {id(tensor.op) for op in some for tensor in op.inputs}
     needed |= {id(before) for op in some for before in op.control_inputs}
     return [op for op in some if id(op) not in needed]
+
+
+def number_in_graph(iterator: Any) -> int:
+    """Return which of the iterators that the graph being built takes from this one is, from 0 in their order there.
+
+    Args:
+        iterator: it, or its resource: one object in all of the graph.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    known = getattr(graph, _ITERATORS, ())
+    if all(each is not iterator for each in known):
+        known = (*known, iterator)
+        setattr(graph, _ITERATORS, known)
+    return next(number for number, each in enumerate(known) if each is iterator)
 
 
 def is_short_take(dataset: Any) -> bool:
@@ -238,7 +254,8 @@ class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
         if probe is None:
             return super()._next_internal()
         if not tf.executing_eagerly():
-            return stamped(super()._next_internal, lambda _, at_s, wait_s: probe.ring.write(at_s, wait_s))
+            number = number_in_graph(self._iterator_resource)
+            return stamped(super()._next_internal, lambda _, at_s, wait_s: probe.ring.write(at_s, wait_s, number))
         start_ns = time.monotonic_ns()
         try:
             element = super()._next_internal()
@@ -255,10 +272,11 @@ class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
             return fetch()
         if not tf.executing_eagerly():
             probe.step_ends()
+            number = number_in_graph(self._iterator_resource)
 
             def keep(variant: Any, at_s: Any, wait_s: Any) -> None:
                 optional = optional_ops._OptionalImpl(variant, self.element_spec)
-                probe.ring.write(at_s, tf.where(optional.has_value(), wait_s, tf.constant(ENDED, tf.float64)))
+                probe.ring.write(at_s, tf.where(optional.has_value(), wait_s, tf.constant(ENDED, tf.float64)), number)
 
             return optional_ops._OptionalImpl(stamped(lambda: fetch()._variant_tensor, keep), self.element_spec)
         start_ns = time.monotonic_ns()

@@ -21,6 +21,8 @@ from pipeline_bench.system.forks import ForkedLock
 
 ROWS = 16_384
 """At 5 reads a second, up to 80,000 batches a second are kept; of more, the oldest are lost and counted."""
+_COLUMNS = 3
+"""When a batch was asked for, in s since 1970, how long for, in s, or a mark, and the number of its iterator."""
 _UNSETTLED = 2
 """A row is counted just before it is written: while the graph may be running, the newest are left for the next time."""
 _MOVED_NS = 500_000_000
@@ -32,13 +34,15 @@ class RingRows(NamedTuple):
     """Rows read from a ring: when each batch was asked for (``time.monotonic_ns``), and its wait in ns or a mark.
 
     `lost` is how many rows were overwritten before they were read, and `moved` the place of the first row after the
-    wall clock was set, or the machine was suspended; None: neither was.
+    wall clock was set, or the machine was suspended; None: neither was. `iterators` has the number of the one that gave
+    each batch, among those of its graph; None: not known.
     """
 
     at_ns: npt.NDArray[np.int64]
     wait_ns: npt.NDArray[np.int64]
     lost: int = 0
     moved: int | None = None
+    iterators: npt.NDArray[np.int64] | None = None
 
     def left_where_moved(self) -> RingRows:
         """Return the rows with a mark, `LEFT`, where the clock moved: how long that step took, or waited, is not known.
@@ -49,7 +53,8 @@ class RingRows(NamedTuple):
             return self
         at_ns = self.at_ns[self.moved]
         at, waits = (np.insert(rows, self.moved, mark) for rows, mark in ((self.at_ns, at_ns), (self.wait_ns, LEFT)))
-        return RingRows(at, waits, self.lost)
+        iterators = None if self.iterators is None else np.insert(self.iterators, self.moved, 0)
+        return RingRows(at, waits, self.lost, iterators=iterators)
 
 
 def _moved(wall_ns: npt.NDArray[np.int64], before: tuple[int, int], now: tuple[int, int]) -> int | None:
@@ -96,7 +101,7 @@ class Ring:
         self.traced = False
         self._read, self._clocks = 0, _clocks()
         self._lock = ForkedLock()
-        initial = {"rows": tf.zeros([ROWS, 2], tf.float64), "count": tf.zeros([], tf.int64)}
+        initial = {"rows": tf.zeros([ROWS, _COLUMNS], tf.float64), "count": tf.zeros([], tf.int64)}
         self._name = f"pipeline_bench_{secrets.token_hex(8)}" if lasting else None
         with tf.init_scope(), tf.device("/cpu:0"):
             if lasting:
@@ -108,7 +113,7 @@ class Ring:
             self._variables = {part: ResourceVariable(value, trainable=False) for part, value in initial.items()}
 
     def _named(self, part: str) -> Any:
-        shape, dtype = ([ROWS, 2], tf.float64) if part == "rows" else ([], tf.int64)
+        shape, dtype = ([ROWS, _COLUMNS], tf.float64) if part == "rows" else ([], tf.int64)
         return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=f"{self._name}_{part}")
 
     @property
@@ -119,15 +124,21 @@ class Ring:
     def _count(self) -> Any:
         return self._named("count") if self._name else self._variables["count"].handle
 
-    def write(self, at_s: Any, wait_s: Any) -> None:
-        """Build the ops that write a new row, float64 [] each, or run them in eager mode."""
+    def write(self, at_s: Any, wait_s: Any, iterator: int = 0) -> None:
+        """Build the ops that write a new row, or run them in eager mode.
+
+        Args:
+            at_s: when a batch was asked for, in s since 1970, float64 [].
+            wait_s: how long the graph was blocked for it, or a mark, likewise.
+            iterator: the number of what gives it among the iterators of its graph.
+        """
         if not tf.executing_eagerly():
             self.traced = True
 
         def build() -> None:
             index = tf.raw_ops.ResourceCountUpTo(resource=self._count, limit=2**62, T=tf.int64)
             slot = tf.math.floormod(index, ROWS)
-            row = tf.stack([tf.cast(at_s, tf.float64), tf.cast(wait_s, tf.float64)])
+            row = tf.stack([tf.cast(each, tf.float64) for each in (at_s, wait_s, iterator)])
             tf.raw_ops.ResourceScatterUpdate(resource=self._rows, indices=slot, updates=row)
 
         # A row is not counted before there is something to write: where there is no batch the rest of the graph ends.
@@ -185,4 +196,4 @@ class Ring:
         is_before = np.arange(len(wall_ns)) < (0 if moved is None else moved)
         at_ns = wall_ns - np.where(is_before, before[1], now[1])
         waits = np.where(new[:, 1] < 0, new[:, 1], new[:, 1] * 1e9).astype(np.int64)
-        return RingRows(at_ns, waits, lost, moved)
+        return RingRows(at_ns, waits, lost, moved, new[:, 2].astype(np.int64))

@@ -201,6 +201,7 @@ class LoopSteps:
     loop left before that has no end, and does not count. Of a loop that makes an iterator for each batch, it ends as
     the next one is made, for which that one waits too. Loops may receive at once, and others flush meanwhile.
     Where a validation comes behind some of the steps, such a step ends before it; one before its training is its part.
+    Where nearly each step takes one batch of another loop of its thread, it waits for that too.
 
     Attributes:
         passes: what the steps and the data's ends make of the loop, of the first one of several.
@@ -244,6 +245,10 @@ class LoopSteps:
         """Whether no other loop of the process has begun a step since its last one."""
         return LoopSteps._begun_in_all == self.last
 
+    def is_partner(self, other: LoopSteps) -> bool:
+        """Return whether nearly every step of either takes one batch of both."""
+        return id(other) in self.partners and id(self) in other.partners
+
     def receive(self, at_ns: int, wait_ns: int, loop: int = 0, iterator: int = 0, ending_ns: int = 0) -> None:
         """Take in that a loop asked for a batch.
 
@@ -260,7 +265,9 @@ class LoopSteps:
         asked = self.asked.get(loop)
         is_other = asked is not None and iterator not in asked.iterators
         if asked is not None and is_other and wait_ns >= 0:
-            self._tell_others(loop, at_ns, asked.take_also(iterator, at_ns, wait_ns), batches=0)
+            longer_ns = asked.take_also(iterator, at_ns, wait_ns)
+            if loop:
+                self._tell_others(loop, at_ns, longer_ns, batches=0)
             return
         self._count(begins=wait_ns >= 0)
         self.asked.pop(loop, None)
@@ -269,9 +276,8 @@ class LoopSteps:
         end_ns = at_ns if asked is None else self._end_ns(asked, at_ns)
         if asked is not None and has_ended:
             asked.wait_ns += self.partners.end_step(asked, end_ns)
-        self._tell_passes(at_ns, wait_ns, loop, asked if has_ended else None, end_ns, ending_ns)
-        if asked is not None and has_ended:
             self._add(asked.at_ns, end_ns, asked.wait_ns)
+        self._tell_passes(at_ns, wait_ns, loop, asked if has_ended else None, end_ns, ending_ns)
         if wait_ns == AGAIN and asked is not None:
             self.single += 1
             self._made_ns[loop] = at_ns
@@ -280,12 +286,11 @@ class LoopSteps:
             made_ns = self._made_ns.pop(loop, at_ns)
             until_ns = at_ns + wait_ns
             self.asked[loop] = Asked(made_ns, until_ns - made_ns, [iterator], until_ns=until_ns)
-            self._tell_others(loop, made_ns, until_ns - made_ns, batches=1)
+            if loop:  # else a graph's, which is read later
+                self._tell_others(loop, made_ns, until_ns - made_ns, batches=1)
 
     def _tell_others(self, loop: int, at_ns: int, wait_ns: int, batches: int) -> None:
         """Tell the thread's other loops of a batch, or of a part of one."""
-        if not loop:  # a graph's, which is read later
-            return
         under_way = self._under_way.setdefault(loop, {})
         for number, asked in under_way.items():
             if number != id(self):
@@ -295,7 +300,7 @@ class LoopSteps:
         under_way[id(self)] = self.asked[loop]
 
     @classmethod
-    def see_evaluation(cls, loop: int, at_ns: int) -> None:
+    def see_others(cls, loop: int, at_ns: int) -> None:
         """Take in that a thread evaluates: its loops go on only behind that."""
         for asked in cls._under_way.get(loop, {}).values():
             asked.see_others(0, at_ns)

@@ -143,7 +143,7 @@ def _timed(plain: Any, as_optional: bool) -> Any:
         parts = _here.parts = []
         _here.graph = None if eager else tf.compat.v1.get_default_graph()
         try:
-            return (_now if eager else _in_graph)(fetch, probe, parts, as_optional)
+            return (_now if eager else _in_graph)(self, fetch, probe, parts, as_optional)
         finally:
             _here.parts = _here.graph = None
 
@@ -174,7 +174,7 @@ def _own_part(plain: Any) -> Any:
     return get
 
 
-def _now(fetch: Callable[[], Any], probe: Probe, parts: list[Any], as_optional: bool) -> Any:
+def _now(iterator: Any, fetch: Callable[[], Any], probe: Probe, parts: list[Any], as_optional: bool) -> Any:
     import tensorflow as tf
 
     from pipeline_bench.monitoring.steps import ENDED
@@ -183,19 +183,20 @@ def _now(fetch: Callable[[], Any], probe: Probe, parts: list[Any], as_optional: 
     try:
         element = fetch()
     except tf.errors.OutOfRangeError:
-        probe.receive(start_ns, ENDED)
+        probe.receive(start_ns, ENDED, id(iterator))
         raise
     wait_ns = sum(parts) if parts else time.monotonic_ns() - start_ns
-    probe.receive(start_ns, ENDED if as_optional and not bool(element.has_value()) else wait_ns)
+    probe.receive(start_ns, ENDED if as_optional and not bool(element.has_value()) else wait_ns, id(iterator))
     return element
 
 
-def _in_graph(fetch: Callable[[], Any], probe: Probe, parts: list[Any], as_optional: bool) -> Any:
+def _in_graph(iterator: Any, fetch: Callable[[], Any], probe: Probe, parts: list[Any], as_optional: bool) -> Any:
     import tensorflow as tf
 
-    from pipeline_bench.monitoring.probe import stamped
+    from pipeline_bench.monitoring.probe import number_in_graph, stamped
     from pipeline_bench.monitoring.steps import ENDED
 
+    number = number_in_graph(iterator)
     if as_optional:
         probe.step_ends()
         # Keras' loop asks in a branch of it, and `step_ends` tells when its step ended.
@@ -206,6 +207,6 @@ def _in_graph(fetch: Callable[[], Any], probe: Probe, parts: list[Any], as_optio
         wait_s = tf.add_n(parts) if parts else wait_s
         if as_optional:
             wait_s = tf.where(element.has_value(), wait_s, tf.constant(ENDED, tf.float64))
-        probe.ring.write(at_s, wait_s)
+        probe.ring.write(at_s, wait_s, number)
 
     return stamped(fetch, keep)

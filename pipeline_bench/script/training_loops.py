@@ -197,14 +197,14 @@ class Loops:
             if self.is_paused or legacy_keras.calls_taped_layer(sys._getframe(2)):
                 return
             self._reach_traced()
-            for loop in self._by_wait():
-                if loop.count and loop.step is None:
+            for loop in self._by_wait([each for each in list(self._loops.values()) if each.count]):
+                if loop.step is None:
                     loop.step = loop_step.of(self._outermost_call(), loop.element, loop.taken_in)
                     loop.eager = self._eager() if type(next(iter(arguments), None)).__name__ == "GradientTape" else None
                 # Before its first step, which may take long; but a loop over `take(1)` may look at an example or two.
-                if loop.count and not 0 <= dataset_graph.count(loop.dataset) < _LOOP_ELEMENTS:
+                if not 0 <= dataset_graph.count(loop.dataset) < _LOOP_ELEMENTS:
                     self._reach(loop)
-                if loop.count and not loop.trains:
+                if not loop.trains:
                     loop.trains = True
                     self._trained.append(loop)
                     self._note(loop)
@@ -217,13 +217,11 @@ class Loops:
         for loop in self._traced:
             self._reach(loop)
 
-    def _by_wait(self) -> list[DatasetLoop]:
-        """Return the loops that are under way; of several that a step takes from, as by `zip`, the one meant first."""
-        loops = list(self._loops.values())
-        taken = [loop for loop in loops if loop.count]
-        for place, loop in enumerate(taken):
-            loop.place = place if len(taken) > 1 else None
-            others = {id(each.dataset): each.dataset for each in taken if each.dataset is not loop.dataset}
+    def _by_wait(self, loops: list[DatasetLoop]) -> list[DatasetLoop]:
+        """Return the loops that a step takes from, as by `zip`, the one meant first; note which of them each is."""
+        for place, loop in enumerate(loops):
+            loop.place = place if len(loops) > 1 else None
+            others = {id(each.dataset): each.dataset for each in loops if each.dataset is not loop.dataset}
             loop.others = tuple(others.values())
         return sorted(loops, key=lambda each: (each.place is None or each.place != self._which, -each.taken_ns))
 
@@ -322,14 +320,18 @@ class Loops:
         return take
 
     def _take_in_graph(self, iterator: Any) -> None:
+        import tensorflow as tf
+
         if self.is_paused:
             return
         by_identity = {id(made): (made, loop) for made, loop in self._loops.items()}
-        # The function's own iterator is a symbol where it is an argument of the call.
+        # The function's own iterator is a symbol where it is an argument of the call, or in one.
         call = self._outermost_call()
-        given = [id(each) for each in (iterator, *(() if call is None else (*call.arguments, *call.named.values())))]
-        last = [] if self._last is None else [(self, self._last)]
-        for made, loop in [by_identity[each] for each in given if each in by_identity] or last:
+        given = [iterator, *(() if call is None else tf.nest.flatten([call.arguments, call.named]))]
+        found = [by_identity[each] for each in dict.fromkeys(map(id, given)) if each in by_identity]
+        self._by_wait([loop for _, loop in found])
+        found.sort(key=lambda each: each[1].place != self._which)  # how long each is waited for is not known yet
+        for made, loop in found or ([] if self._last is None else [(self, self._last)]):
             if loop.dataset.element_spec == iterator.element_spec:
                 if call is not None and source_loops.takes_one(function := call.function.python_function):
                     loop.steps = source_loops.rounds(loop.within, made, call=call.frame, function=function.__name__)

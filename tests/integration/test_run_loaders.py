@@ -50,6 +50,34 @@ for epoch in range(2):
             net(batch)
 print(True, len(batch))
 """
+OWN_BATCHES = """
+import time, torch
+from torch.utils.data import DataLoader
+net = torch.nn.Linear(3, 1)
+for step in range(200):
+    net(torch.zeros(2, 3)).sum().backward()
+    if step % 50 == 49:
+        for batch in DataLoader(torch.zeros(24, 3), batch_size=2):
+            net(batch)
+print(True, len(batch))
+"""
+TWO_LINES = """
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+class Slow(Dataset):
+    def __len__(self): return 240
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.zeros(3)
+net = torch.nn.Linear(3, 1)
+labelled = iter(DataLoader(Slow(), batch_size=2))
+unlabelled = iter(DataLoader(Slow(), batch_size=2))
+for step in range(100):
+    batch, other = next(labelled), next(unlabelled)
+    time.sleep(0.01)
+    (net(batch).sum() + net(other).sum()).backward()
+print(True, len(batch))
+"""
 OWN_ITER = """
 import queue, threading, time, torch
 from torch.utils.data import DataLoader, Dataset, dataloader
@@ -129,7 +157,7 @@ print(True, 2)
 """
 
 
-def told_of(folder: Path, script: str) -> str:
+def told_of(folder: Path, script: str, watched: bool = True) -> str:
     """What was told."""
     (folder / "train.py").write_text(script)
     command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, "train.py"]
@@ -137,7 +165,7 @@ def told_of(folder: Path, script: str) -> str:
         command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=200, check=False
     )
     assert (done.returncode, done.stdout) == (0, "True 2\n"), done.stderr
-    assert "not watched" not in done.stderr
+    assert ("not watched" not in done.stderr) is watched
     return str(done.stderr)
 
 
@@ -164,6 +192,22 @@ def test_a_data_loader_whose_batches_no_backward_follows_is_only_read_beside_one
     assert re.search(r"loop of train\.py:14: 72 steps[ ,].* severely input-bound", told)
     assert re.search(r"loop of train\.py:19: 40 batches in .*; nothing was seen to train on them", told)
     assert told.count("input-bound") == 1
+
+
+def test_what_pytorch_trains_on_that_no_data_loader_gives_is_said_to_be_unwatched_and_no_validation_is_it(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    told = told_of(tmp_path, OWN_BATCHES, watched=False)
+    assert re.search(r"not watched: PyTorch, which trains on batches that no DataLoader gives it \(\d+ calls", told)
+    assert "nothing was seen to train on them" in told
+
+
+def test_a_step_that_takes_from_two_data_loaders_is_one_training(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    told, session = run(tmp_path, TWO_LINES)
+    assert "each step also takes a batch in train.py:1" in told
+    assert (session.results[0].input_wait_share.value or 0) > 0.35
 
 
 @pytest.mark.parametrize(

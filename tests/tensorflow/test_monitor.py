@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -185,6 +186,52 @@ def test_a_function_may_take_from_one_of_two_iterators() -> None:
         tf.nest.assert_same_structure(one, other, expand_composites=True)
         taken = [int(chosen(tf.constant(each), one, other)) for each in (False, True, True, False)]
     assert taken == [0, 10, 11, 1]
+
+
+@pytest.mark.parametrize("how", ["a list", "by closure", "a loop", "distributed", "distributed, eagerly"])
+def test_a_step_that_takes_from_several_iterators_by_itself_is_one_step(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tensorflow.python.distribute import input_lib
+
+    watch, data = DatasetMonitor("loop"), tf.data.Dataset.range(100)
+    watch.drop()  # nothing reads the rows but this
+    if how.startswith("distributed"):
+        strategies.patch(input_lib)
+        monkeypatch.setattr(strategies, "_of_loop", lambda _: watch.probe)
+        strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+        its = [iter(strategy.experimental_distribute_dataset(data)) for _ in range(2)]
+    else:
+        its = [iter(watch.probed(data)) for _ in range(2)]
+
+    def step(given: Any) -> Any:
+        total = tf.constant(0, tf.int64)
+        for _ in tf.range(10 if how == "a loop" else 1):
+            total += tf.add_n([next(each) for each in (its if how == "by closure" else given)])
+        return total
+
+    called = step if how.endswith("eagerly") else tf.function(step)
+    for _ in range(2 if how == "a loop" else 20):
+        called(its)
+    watch.read(settled=True)
+    rows = watch.record.log.rows()
+    assert rows.count.sum() == 20 - 1  # the last has no end
+    assert rows.wait_ns is not None
+
+
+def test_an_iterator_that_is_asked_twice_in_a_traced_step_gives_two_steps() -> None:
+    watch = DatasetMonitor("loop")
+    watch.drop()
+    iterator = iter(watch.probed(tf.data.Dataset.range(100)))
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def step(given: Any) -> Any:
+        return next(given) + next(given)
+
+    for _ in range(10):
+        step(iterator)
+    watch.read(settled=True)
+    assert watch.record.log.rows().count.sum() == 20 - 1
 
 
 def test_several_epochs_leave_the_pauses_between_them_out() -> None:
@@ -481,6 +528,31 @@ def passed_on(data: Any, step: Callable[[], object]) -> None:
     for _ in same():
         step()
         time.sleep(DELAY_S)
+
+
+def test_a_generators_work_on_the_batches_of_two_iterators_is_waited_for_once(tmp_path: Path) -> None:
+    loops = WatchedLoops()
+    monitors, its = [], []
+    for line in (3, 4):
+        data = produced(DELAY_S)
+        begin = functools.partial(DatasetMonitor, out=tmp_path, lasting=True)
+        monitors.append(loops.of(Line("train.py", line), begin, data=data))
+        its.append(monitors[-1].probed(data))
+
+    def both() -> Iterator[Any]:
+        other = iter(its[1])
+        for batch in its[0]:
+            yield batch, next(other)
+
+    for _ in both():
+        loops.feed_a_call()
+        time.sleep(4 * DELAY_S)
+    loops.end(False, lambda work: work())
+    for monitor in monitors:
+        rows = monitor.record.log.rows()
+        assert rows.wait_ns is not None
+        waited_ns = (rows.end_ns - rows.start_ns).sum() - 4 * LEAST_NS * len(rows.count)
+        assert rows.wait_ns.sum() <= waited_ns
 
 
 @pytest.mark.parametrize(

@@ -369,6 +369,14 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "zipped": (ZIPPED, [9, False, 10, 1, 2]),
     "zipped_of_before": (ZIPPED, [10, False, 10, 0, 2]),
+    **{
+        f"zipped_in_a_function{of_before}": (
+            "pair = [iter(data.take(9)), iter(data)]\n@tf.function\ndef step(its):\n    with tf.GradientTape():\n"
+            "        for _ in tf.range(2): x, y = [next(each) for each in its]\n    return y\nstep(pair)",
+            found,
+        )
+        for of_before, found in (("", [9, False, 7, 0, 2]), ("_of_before", [10, False, 7, 1, 2]))
+    },
     "starts_processes": (
         "import subprocess\nsubprocess.run([sys.executable, '-c', 'import time\\nwhile time.process_time() < 2.5: 1'])",
         "trained nothing itself; it started processes, which are not looked into",
@@ -576,7 +584,8 @@ def reach(name):
     where = {"module": name} if name.startswith("within.") or name == "within" else {"file": name + ".py"}
     which = None if "module" in where else re.search(r"# training (\\d+)", open(where["file"]).read())
     try:
-        place = 0 if name == "zipped_of_before" else None  # as the trial before took it
+        places = {"zipped_of_before": 0, "zipped_in_a_function_of_before": 1}
+        place = places.get(name)  # as the trial before took it
         target = Target(**where, name="", arguments=("--epochs", "3"), training=which and which[1], of_loop=place)
         training = loading.reach_training(target, again=name == "refuses_a_second_run")
         line = int(training.line.partition(":")[2])

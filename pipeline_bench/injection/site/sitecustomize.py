@@ -36,6 +36,17 @@ _FOLDER = os.environ.get("PIPELINE_BENCH_RUN")
 """Where word is left; a program may clear its environment."""
 
 
+def _working_folder() -> "str | None":
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:  # it was removed
+        return None
+
+
+_STARTED = os.getpid(), _working_folder()
+"""Which process Python was started as, and where: a fork of it has another number, and a program may change both."""
+
+
 def _chain(own_folder: str) -> None:
     """Import the module that this one stands in the way of, if there is one."""
     sys.path[:] = [folder for folder in sys.path if folder != own_folder]
@@ -96,7 +107,7 @@ class _PatchingLoader:
 
 def _patch(module: "Any") -> None:
     try:
-        _hooks().imported(module)
+        _hooks().imported(module, _STARTED)
     except Exception as error:
         _note(f"{type(error).__name__}: {error}")
 

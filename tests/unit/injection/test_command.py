@@ -75,7 +75,7 @@ def test_a_module_is_patched_though_a_finder_of_the_programs_own_has_it_loaded_b
     program = (
         "import importlib.util as util, sys\n"
         "from pipeline_bench.injection import hooks\n"
-        "hooks.imported = lambda module: print('patched', module.__name__)\n"
+        "hooks.imported = lambda module, _: print('patched', module.__name__)\n"
         "class Loader:\n"
         "    def __init__(self, loader):\n"
         "        self.load_module = loader.load_module\n"
@@ -94,6 +94,24 @@ def test_a_module_is_patched_though_a_finder_of_the_programs_own_has_it_loaded_b
     environment = environment_of({**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path, tmp_path)
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["patched", "keras", "SourceFileLoader"]
+
+
+def test_what_is_patched_in_a_fork_elsewhere_knows_what_python_was_started_as_and_where(tmp_path: Path) -> None:
+    program = (
+        "import os\n"
+        "from pipeline_bench.injection import hooks\n"
+        "hooks.imported = lambda _, started: print(started[0] == os.getppid(), started[1])\n"
+        "os.chdir('/')\n"
+        "if not os.fork():\n"
+        "    import keras\n"
+        "else:\n"
+        "    os.wait()\n"
+    )
+    (tmp_path / "keras.py").write_text("")
+    environment = environment_of({**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path, tmp_path)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.split() == ["True", str(tmp_path)]
 
 
 @pytest.mark.parametrize(("given", "reads"), [({}, 0), ({"LC_CTYPE": "C.UTF-8"}, 1)])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from pipeline_bench.injection import patches
+from pipeline_bench.injection import patches, process_records
 from pipeline_bench.injection.hooks import Watched
+from pipeline_bench.injection.loop_locations import Line, Loop
+from pipeline_bench.injection.watched_loops import WatchedLoops
 from pipeline_bench.monitoring.calls import TrainingCalls
 from tests.unit.monitoring.test_calls import GAP_NS, STEP_NS, at, loop
 
@@ -21,7 +25,7 @@ __all__ = ["at"]
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     """That of this process, which leaves nothing in its forks nor at its end."""
     monkeypatch.setattr("os.register_at_fork", lambda **_: None)
-    watched = Watched(tmp_path / "records", tmp_path)
+    watched = Watched(tmp_path / "records", tmp_path, (os.getpid(), str(tmp_path)))
     yield watched
     watched.end()
     atexit.unregister(watched.end)
@@ -40,6 +44,45 @@ def test_a_fork_leaves_a_record_only_if_it_has_something_to_tell(
         watched.problem(problem)
     watched.end()
     assert len(list((tmp_path / "records").glob("*"))) == records
+
+
+@pytest.mark.parametrize("is_fork", [False, True])
+def test_a_fork_that_is_the_first_to_import_a_framework_has_no_command_for_a_diagnosis(
+    is_fork: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.register_at_fork", lambda **_: None)
+    watched = Watched(tmp_path / "records", tmp_path, (os.getpid() + is_fork, "/where/it/began"))
+    atexit.unregister(watched.end)
+    watched.end()
+    (path,) = (tmp_path / "records").glob("*.json")
+    record = json.loads(path.read_text())
+    assert (record["command"] == []) is is_fork
+    assert record["folder"] == "/where/it/began"
+
+
+@pytest.mark.parametrize(("calls", "told"), [(400, True), (3, False)])
+def test_a_training_by_backward_on_what_no_loop_gives_is_said_to_be_unwatched(
+    calls: int, told: bool, watched: Watched, tmp_path: Path
+) -> None:
+    """And no look at a picture or two."""
+    for _ in range(calls):
+        watched.see(WatchedLoops.see_backward)
+    watched.end()
+    (path,) = (tmp_path / "records").glob("*.json")
+    problem = json.loads(path.read_text())["problem"]
+    assert ("400 calls of backward" in (problem or "")) is told
+
+
+@pytest.mark.parametrize(("trains", "told"), [(True, False), (False, True)])
+def test_what_trains_by_backward_is_said_to_be_unwatched_also_beside_a_loop_that_only_reads(
+    trains: bool, told: bool
+) -> None:
+    loops = WatchedLoops()
+    loops.unfed_backward = 400
+    assert (process_records.unseen([{"trains": trains}], loops, tapes=False) is not None) is told
+    assert process_records.unseen([{}], loops, tapes=False) is None, "a fit trains"
+    loops._unwatched[Loop(Line("train.py", 9))] = None
+    assert process_records.unseen([{"trains": trains}], loops, tapes=False) is None, "that may be what trains"
 
 
 @pytest.mark.parametrize(("weights", "waited"), [(["kernel"], 9 / 20), ([], 19 / 20)])

@@ -227,6 +227,57 @@ def test_a_data_loader_is_not_said_to_read_where_no_loop_was_seen_to_train(begin
     assert not loops.only_reads(loop)
 
 
+def test_a_data_loader_only_reads_where_backward_trains_again_and_again_on_what_no_loop_gives(
+    begin: Callable[..., Any],
+) -> None:
+    """Also where it is left before its end, behind which the next call seems to train on its last batch."""
+    for left in (False, True):
+        loops = WatchedLoops()
+        validation = begin(loops, "train.py:5")
+        for _ in range(5):
+            for _ in range(90):
+                loops.see_backward()
+            if left:
+                for _, _ in zip(range(9), begin(loops, "train.py:5").timed(Batches(20)), strict=False):
+                    pass
+            else:
+                passed(begin(loops, "train.py:5"), 9)
+        for _ in range(90):
+            loops.see_backward()
+        assert loops.only_reads(validation)
+
+
+@pytest.mark.parametrize(("every", "no_grad", "reads"), [(5, True, True), (5, False, False), (1, True, False)])
+def test_a_batch_that_is_taken_without_gradients_now_and_then_is_no_training(
+    every: int, no_grad: bool, reads: bool, begin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But where each step takes one so, as of a critic's or of unlabelled data, it may be trained on."""
+    records = [True]
+    torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False), is_grad_enabled=lambda: records[0])
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    loops = WatchedLoops()
+    training, validation = (begin(loops, where) for where in ("train.py:3", "train.py:4"))
+    batches, held_out = (loop.timed(Batches(200)) for loop in (training, validation))
+    for step in range(100):
+        next(batches)
+        loops.see_backward()
+        if step % every == 0:
+            records[0] = not no_grad
+            next(held_out)
+            records[0] = True
+    assert [loops.only_reads(loop) for loop in (training, validation)] == [False, reads]
+
+
+def test_a_data_loader_each_of_whose_batches_many_calls_train_on_is_a_training(begin: Callable[..., Any]) -> None:
+    loops = WatchedLoops()
+    training = begin(loops, "train.py:5")
+    for _ in training.timed(Batches(9)):
+        for _ in range(200):
+            loops.see_backward()
+    assert loops.unfed_backward > 1000
+    assert not loops.only_reads(training)
+
+
 @pytest.mark.parametrize(
     ("of_torch", "trained"),
     [
@@ -274,14 +325,109 @@ def test_between_long_calls_of_fit_a_kept_iterator_gives_examples_and_for_those_
     assert ended(loops, fits=True) == expected
 
 
-def test_two_iterators_that_are_taken_from_by_turns_are_both_of_the_training(
+class Clock:
+    """What loops read the time of, in place of the module."""
+
+    def __init__(self) -> None:
+        self.now_ns = 10**9
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (loaders, watched_loops):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+class Slow(Batches):
+    """Batches each of which takes some time to make."""
+
+    def __init__(self, count: int, clock: Clock, wait_ns: int) -> None:
+        super().__init__(count)
+        self.clock, self.wait_ns = clock, wait_ns
+
+    def __next__(self) -> Any:
+        self.clock.now_ns += self.wait_ns
+        return super().__next__()
+
+
+@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("by_turns", [True, False])
+@pytest.mark.parametrize(("waits_ns", "told"), [((8, 8), "train.py:3"), ((1, 15), "train.py:4")])
+def test_two_iterators_of_two_lines_that_a_step_takes_from_are_one_training_that_waits_for_both(
+    waits_ns: tuple[int, int], told: str, by_turns: bool, heard: bool, begin: Callable[..., Any], clock: Clock
+) -> None:
+    """Also where it trains on one of them, and then on the other; and where nothing is seen to train, as with JAX."""
+    loops = WatchedLoops()
+    monitors = [begin(loops, where) for where in ("train.py:3", "train.py:4")]
+    real, noise = (loop.timed(Slow(200, clock, wait_ns)) for loop, wait_ns in zip(monitors, waits_ns, strict=True))
+    for _ in range(100):
+        next(real)
+        if by_turns and heard:
+            loops.feed_a_call()
+        next(noise)
+        if heard:
+            loops.feed_a_call()
+        clock.now_ns += 84
+    assert ended(loops) == [told]
+    (shown,) = (loop for _, loop in loops.shown(False))
+    assert shown.record.log.totals.wait_share == pytest.approx(0.16, abs=0.01)
+    other = "train.py:4" if told == "train.py:3" else "train.py:3"
+    assert any(f"takes a batch in {other}" in remark for remark in shown.record.kept.remarks)
+
+
+@pytest.mark.parametrize("every", [2, 5])
+def test_a_loop_that_only_some_steps_take_from_is_told_by_itself(
+    every: int, begin: Callable[..., Any], clock: Clock
+) -> None:
+    loops = WatchedLoops()
+    training, now_and_then = (begin(loops, where) for where in ("train.py:3", "train.py:4"))
+    batches, other = (loop.timed(Slow(200, clock, 8)) for loop in (training, now_and_then))
+    for number in range(100):
+        next(batches)
+        loops.feed_a_call()
+        clock.now_ns += 84
+        if number % every == 0:
+            next(other)
+    assert ended(loops) == ["train.py:3", "train.py:4"]
+    assert training.record.log.totals.wait_ns == 8 * training.record.log.totals.steps
+
+
+def test_a_loop_whose_batches_are_made_of_another_loops_waits_for_those_once(
+    begin: Callable[..., Any], clock: Clock
+) -> None:
+    loops = WatchedLoops()
+    outer, inner = (begin(loops, where) for where in ("train.py:3", "train.py:4"))
+    source = inner.timed(Slow(200, clock, 8))
+
+    class Outer(Batches):
+        def __next__(self) -> Any:
+            next(source)
+            return super().__next__()
+
+    batches = outer.timed(Outer(200))
+    for _ in range(100):
+        next(batches)
+        loops.feed_a_call()
+        clock.now_ns += 92
+    ended(loops)
+    assert outer.record.log.totals.wait_share == pytest.approx(0.08)
+    assert inner.record.log.totals.wait_share == pytest.approx(0.08)
+
+
+def test_two_loops_of_two_lines_that_only_read_are_no_training_where_another_trains(
     begin: Callable[..., Any],
 ) -> None:
     loops = WatchedLoops()
-    real, noise = (begin(loops, where).timed(Batches(40)) for where in ("train.py:3", "train.py:4"))
+    loops.feed_a_call()
+    labels, guesses = (begin(loops, where).timed(Batches(40)) for where in ("train.py:3", "train.py:4"))
     for _ in range(20):
-        next(real)
-        next(noise)
+        next(labels)
+        next(guesses)
     assert ended(loops) == ["train.py:3", "train.py:4"]
 
 

@@ -337,3 +337,31 @@ def test_who_flushes_while_another_does_takes_no_step_out_of_its_order() -> None
     steps.receive(50, ENDED)
     steps.flush()
     assert log.rows().start_ns.tolist() == [10, 20, 30, 40]
+
+
+def test_a_step_that_waits_for_two_batches_at_once_waits_until_it_has_both() -> None:
+    """As in a graph, which may ask for both at a time."""
+    log = StepLog()
+    steps = LoopSteps(log)
+    for begun in range(0, 400, 100):
+        steps.receive(begun, 30, iterator=0)
+        steps.receive(begun + 10, 40, iterator=1)
+        steps.receive(begun + 20, 5, iterator=2)
+    steps.flush()
+    rows = log.rows()
+    assert rows.wait_ns is not None
+    assert rows.wait_ns.tolist() == [50, 50, 50]
+
+
+def test_what_one_loop_takes_from_two_iterators_is_one_batch_to_a_partner() -> None:
+    one, other = LoopSteps(StepLog()), LoopSteps(StepLog())
+    for begun in range(0, 1000, 100):
+        one.receive(begun, 5, loop=7)
+        other.receive(begun + 10, 5, loop=7, iterator=1)
+        other.receive(begun + 20, 5, loop=7, iterator=2)
+    assert one.is_partner(other)
+    assert other.is_partner(one)
+    one.flush()
+    waits = one._log.rows().wait_ns
+    assert waits is not None
+    assert set(waits.tolist()[3:]) == {15}
