@@ -85,7 +85,7 @@ def test_how_a_fit_trains_is_told_of_the_data_that_it_is_given_alone(
 
 def test_where_no_line_of_the_users_calls_fit_none_is_named() -> None:
     (sentence,) = training_data.notes(ScriptTraining(line="the script", epochs=4, model=True), 1e9, "train.py")
-    assert sentence.startswith("The script took 1.00 s until it trained, apart from TensorFlow's import. Each trial")
+    assert sentence.startswith("The script took 1.00 s until it trained, apart from TensorFlow's import. Each process")
 
 
 def test_what_keras_puts_behind_the_data_is_told() -> None:
