@@ -199,7 +199,8 @@ def _of_inner_maps(inspection: Inspection, stage: Stage, alike: tuple[int, ...])
     cost, inner = inspection.cost(stage.id), [each for each in stage.inner if each.method == "map"]
     one_by_one = all(each.arguments.get("num_parallel_calls") in (None, 1) for each in inner)
     python = stage.runs_python_within or not stage_graph.reads_files(stage)
-    if inner and one_by_one and cost is not None and cost.calls < _FEW_CALLS and not python:
+    drawn_alike = stage_graph.draws_alike(stage)  # calls beside each other would draw other numbers
+    if inner and one_by_one and cost is not None and cost.calls < _FEW_CALLS and not (python or drawn_alike):
         yield Idea(
             alike,
             f"{subject(stage)} has {inner[-1].label} within its function, where one call at a time runs for each file. "

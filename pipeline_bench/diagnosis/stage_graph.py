@@ -196,6 +196,11 @@ def is_librarys(inspection: Inspection, stage: Stage) -> bool:
     return any(each.method != stage.method for each in here)
 
 
+def draws_alike(stage: Stage) -> bool:
+    """Return whether a function in the stage draws alike for several parts of an element, if called one by one."""
+    return any(each.function is not None and each.function.draws_alike for each in stage.with_inner())
+
+
 def draws(stage: Stage) -> bool:
     """Return whether a function in the stage draws random numbers."""
     return any(each.draws for each in stage.with_inner())

@@ -139,7 +139,7 @@ def parallel_pairs(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def drawn_apart(inspection: Inspection) -> Iterator[str]:
     """Yield of each stage that runs several calls as written that these draw alike one by one, and so do not."""
     for stage in inspection.stages:
-        if _at_the_same_time(stage) and _draws_alike(stage):
+        if _at_the_same_time(stage) and stage_graph.draws_alike(stage):
             yield (
                 f"{stage_graph.subject(stage)} {_DRAWN_ALIKE}, but runs several calls at the same time: these parts "
                 "may get different numbers. Draw once for all of them, use stateless ops of one seed, or take out "
@@ -150,11 +150,7 @@ def drawn_apart(inspection: Inspection) -> Iterator[str]:
 def _parts_alike(fix: Fix, inspection: Inspection) -> bool:
     """Return whether a fix runs calls beside each other that draw alike one by one, as they are written."""
     stages = map(inspection.stage, fix.stages)
-    return any(_draws_alike(stage) and not _at_the_same_time(stage) for stage in stages)
-
-
-def _draws_alike(stage: Stage) -> bool:
-    return any(each.function is not None and each.function.draws_alike for each in stage.with_inner())
+    return any(stage_graph.draws_alike(stage) and not _at_the_same_time(stage) for stage in stages)
 
 
 def _at_the_same_time(stage: Stage) -> bool:

@@ -407,6 +407,10 @@ def test_python_that_computes_on_several_threads_is_to_leave_python(
     assert [each.partition(", of which")[0] for each in found] == ["map(tokenize), train.py:11, runs Python"] * told
 
 
+DRAWS_ALIKE = function("parse").model_copy(update={"draws_alike": True})
+"""Calls beside each other would give a picture and its mask other numbers."""
+
+
 @pytest.mark.parametrize(
     ("inner", "calls", "told"),
     [
@@ -414,6 +418,7 @@ def test_python_that_computes_on_several_threads_is_to_leave_python(
         ((stage(8, "TFRecordDataset"), stage(9, "map", 8, of=function("parse"))), 2.0, False),
         ((stage(8, "TFRecordDataset"), stage(9, "map", 8, of=function("parse"), num_parallel_calls=-1)), 1.0, False),
         ((stage(8, "TFRecordDataset"), stage(9, "map", 8, of=function("parse", python=True))), 1.0, False),
+        ((stage(8, "TFRecordDataset"), stage(9, "map", 8, of=DRAWS_ALIKE)), 1.0, False),
         ((stage(8, "TFRecordDataset"),), 1.0, False),
         ((stage(8, "from_tensors"), stage(9, "map", 8, of=function("parse"))), 1.0, False),
     ],
