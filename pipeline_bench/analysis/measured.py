@@ -85,17 +85,12 @@ def cpu_shares(record: TrialRecord) -> tuple[float, float] | None:
     return float(percent[during].mean()) / 100, max(0.0, float(own.mean())) / 100
 
 
-def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
-    """Return the share of the CPU that was taken from a trial at each of these times, 0 to 1; 0 if not sampled.
-
-    A time after the last window belongs to that one.
-    """
-    return _sampled_at(_taken_windows(record, cores), times_ns)
+_Windows = tuple[Times, Floats]
+"""The end of each window of the samplers, and a share of the CPU in it, 0 to 1."""
 
 
-def _taken_between(record: TrialRecord, cores: int, begins_ns: Times, ends_ns: Times) -> Floats:
-    """Return the mean share of the CPU that was taken from a trial between each begin and its end, 0 to 1."""
-    windows = _taken_windows(record, cores)
+def _between(windows: _Windows | None, begins_ns: Times, ends_ns: Times) -> Floats:
+    """Return the mean share between each begin and its end; 0 if it was not sampled."""
     if windows is None:
         return np.zeros(begins_ns.size)
     until_ns, share = windows
@@ -106,10 +101,16 @@ def _taken_between(record: TrialRecord, cores: int, begins_ns: Times, ends_ns: T
     return np.asarray(taken / np.maximum(ends_ns - begins_ns, 1))
 
 
-def _taken_windows(record: TrialRecord, cores: int) -> tuple[Times, Floats] | None:
-    """Return the end of each window of the samplers, and the share that was taken in it; None if not sampled.
+def _taken_windows(record: TrialRecord, cores: int, *, whole_stretches: bool = False) -> _Windows | None:
+    """Return what was taken from a trial in each window of the samplers; None if not sampled.
 
     That is by other processes, by the hypervisor, and by the quota of the control group, which held the trial up.
+
+    Args:
+        record: of the trial.
+        cores: the cores that this process may use.
+        whole_stretches: whether other processes count throughout a stretch in which they ran, if the machine was full
+            in a part of it; else in that part alone. Whether it is full goes by what the trial itself does there.
     """
     machine = _known(record, "machine_cpu_percent")
     if machine is None:
@@ -120,9 +121,12 @@ def _taken_windows(record: TrialRecord, cores: int) -> tuple[Times, Floats] | No
     held_up = _growth(_known(record, "cpu_throttled_seconds"), until_ns) / throttled_cpus(record, cores)
     # Only what runs is stolen from: 10 % of the time of a core that is busy half of it is a fifth of its work.
     of_work = stolen / np.maximum(np.maximum(busy, stolen), 1.0)
-    return until_ns, np.clip(
-        np.where(busy >= thresholds.SATURATED_PERCENT, others, 0.0) / 100 + of_work + held_up, 0.0, 1.0
-    )
+    full = busy >= thresholds.SATURATED_PERCENT
+    if whole_stretches:
+        ran = others > 100 * thresholds.TAKEN_LEVELS[0]
+        stretch = np.cumsum(np.diff(ran, prepend=False))
+        full = ran & np.isin(stretch, stretch[full])
+    return until_ns, np.clip(np.where(full, others, 0.0) / 100 + of_work + held_up, 0.0, 1.0)
 
 
 def taken_from(record: TrialRecord, cores: int) -> float:
@@ -197,15 +201,24 @@ class AllSteps:
 
     @cached_property
     def taken(self) -> Floats:
-        """What others took while each step was under way, 0 to 1: in the window that holds the step's middle.
+        """What others took while each step was under way, 0 to 1."""
+        return self._during_steps(_taken_windows(self.record, self.cores))
 
-        So a long step is no more likely to be left out than a short one. Of a row of several steps it is what they took
-        on average from its begin to its end.
+    @cached_property
+    def beside(self) -> Floats:
+        """As `taken`, but in all of a stretch in which others ran: by it steps count, whatever they themselves do."""
+        return self._during_steps(_taken_windows(self.record, self.cores, whole_stretches=True))
+
+    def _during_steps(self, windows: _Windows | None) -> Floats:
+        """Return a share in the window that holds each step's middle; a time after the last window belongs to that one.
+
+        So a long step is no more likely to be left out than a short one. Of a row of several steps it is the mean from
+        its begin to its end.
         """
         if self.steps is None:
-            return _taken(self.record, self.cores, (self.start_ns + self.end_ns) // 2)
+            return _sampled_at(windows, (self.start_ns + self.end_ns) // 2)
         ends_ns = self.start_ns + (self.end_ns - self.start_ns) * self.steps
-        return _taken_between(self.record, self.cores, self.start_ns, ends_ns)
+        return _between(windows, self.start_ns, ends_ns)
 
 
 @dataclass(frozen=True)
@@ -230,7 +243,7 @@ class Measured:
     @cached_property
     def counts(self) -> npt.NDArray[np.bool_]:
         """Whether each of its steps, or each row of several, counts."""
-        counts = self.every.taken <= self.level
+        counts = self.every.beside <= self.level
         if self.during is not None:
             counts &= (self.every.start_ns >= self.during[0]) & (self.every.end_ns <= self.during[1])
         return np.asarray(counts)

@@ -81,6 +81,28 @@ def test_bursts_of_the_input_itself_stay_in_beside_other_work() -> None:
     assert found.accelerator_utilization.value == pytest.approx(0.5, abs=0.03)
 
 
+@pytest.mark.parametrize("computes", ["the model", "the input"])
+def test_steps_count_whatever_they_do_to_a_machine_that_others_use_now_and_then(computes: str) -> None:
+    """The others take a core of two for 2 of 5 s, and slow nothing; the machine is full while the trial computes."""
+    waiting_ms, computing_ms, burst = np.full(20, 25.0), np.full(100, 5.0), (20.0, 0.5)
+    steps_ms = np.tile(np.concatenate([waiting_ms, computing_ms]), 10)
+    waits_ms = np.tile(np.repeat(burst, (20, 100)), 10)
+    truth = waits_ms.sum() / steps_ms.sum()
+    at_ms = np.arange(WINDOW_MS, steps_ms.sum() + WINDOW_MS, WINDOW_MS)
+    is_waiting = (at_ms - 1) % 1000 < 500
+    ran = []
+    for repeat in range(8):
+        others = ((at_ms - 1 + 700 * repeat) % 5000 < 2000) * 50.0
+        own = np.where(is_waiting == (computes == "the input"), 50.0, 15.0)
+        values = {"machine_cpu_percent": own + others, "other_cpu_percent": others}
+        samples = tuple(track(name, at_ms * NS_PER_MS, column, "psutil") for name, column in values.items())
+        trial = record("feed_dict", repeat, steps_ms.tolist(), 1.0, samples=samples)
+        ran.append(with_steps(trial, wait_ns=(waits_ms * NS_PER_MS).astype(np.int64).tolist()))
+    found = summarise(scenario("feed_dict", repeats=8), ran, cores=2)[0]
+    assert found.steps < 0.9 * 8 * steps_ms.size, "those beside the others are left out"
+    assert found.input_wait_share.value == pytest.approx(truth, abs=0.03)
+
+
 def test_where_nothing_is_quiet_all_of_it_counts_and_the_doubt_is_wider() -> None:
     of = scenario("feed_dict")
     quiet = summarise(of, trials(None), cores=2)[0]
