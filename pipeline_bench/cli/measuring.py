@@ -206,7 +206,7 @@ def diagnose(
         typer.Option(
             metavar="N|LINE",
             help="The script's training to measure: which call of fit, from 1, or the line of a fit or a loop. By "
-            "default the first. Those before it are run whole, in every trial.",
+            "default the first. Those before it are run whole, each time.",
         ),
     ] = None,
     model: Annotated[
@@ -257,7 +257,7 @@ def diagnose(
 ) -> None:
     """Find the stage of your own pipeline that slows the training, and try fixes.
 
-    Your files are not edited, but a script is run up to its training in each trial: what it writes happens again.
+    Your files are not edited, but a script is run up to its training several times: what it writes happens again.
     """
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.diagnosis import variants
